@@ -1,0 +1,204 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hitbound import __version__, engines, exit_codes
+from hitbound.judgement import Judgement
+from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
+from hitbound.policy_loading import load_policy
+from hitbound.progress import Say, progress
+from hitbound.report import Report, to_json
+from hitbound.terminal import show, width
+from model.errors import HitboundError
+from model.policies import DEFAULT_POLICY, POLICIES
+from model.policy import Policy
+from properties.policy_guard import PolicyLoops
+from properties.trace_document import read_trace, write_trace
+from properties.verdict import Result, Verdict
+
+FILE = click.Path(path_type=Path)
+
+policy_option = click.option(
+    "--policy",
+    "asked",
+    metavar="P",
+    help="A shipped policy or FILE.py:NAME (a class or an instance). "
+    f"Default: {DEFAULT_POLICY}, then reference. Shipped: {', '.join(POLICIES)}.",
+)
+profile_option = click.option(
+    "--profile",
+    type=click.Choice(engines.PROFILES),
+    default="ci",
+    show_default=True,
+    help="How much is sampled; ci and nightly also need both solvers for a proof, and nightly draws a seed.",
+)
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What is printed on standard output.",
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), help="Repeats the sampled runs of an earlier report.")
+bounded_option = click.option(
+    "--accept-bounded", is_flag=True, help="Accept HOLDS_WITHIN where PROVED is required (list-shaped policies)."
+)
+traces_option = click.option(
+    "--traces", type=FILE, metavar="DIR", help="Write the trace of each violation to this directory."
+)
+
+
+class TracesNotWritten(HitboundError):
+    """The directory given with `--traces` cannot be written to."""
+
+
+@click.group(epilog=exit_codes.help_text(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def command() -> None:
+    """Prove, or refute with a trace, that no reported cache hit exceeds the boundary of valid recurrent state, for any
+    connector composition."""
+
+
+@command.command(epilog=exit_codes.help_text())
+@policy_option
+@profile_option
+@format_option
+@seed_option
+@bounded_option
+@click.option("--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file.")
+@traces_option
+def check(
+    asked: str | None,
+    profile: str,
+    form: str,
+    seed: int | None,
+    accept_bounded: bool,
+    known: Path | None,
+    traces: Path | None,
+) -> int:
+    """Prove a policy, replay the corpus under it and fuzz it: the gate for CI."""
+    findings = read_known(known) if known else ()
+    chosen = engines.seed_of(profile, seed)
+
+    def run(policy: Policy, say: Say) -> tuple[Result, ...]:
+        return (
+            *engines.prove(policy, say),
+            *engines.replay_corpus(policy, say),
+            *engines.fuzz(policy, profile, chosen, say),
+        )
+
+    report = _report("check", asked, run, both_solvers=profile != "quick", profile=profile, seed=chosen, known=findings)
+    code = _publish(report, form, accept_bounded, traces)
+    left = stale(findings, report.judgements)
+    if left:
+        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
+        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
+    return code
+
+
+@command.command(epilog=exit_codes.help_text())
+@policy_option
+@format_option
+@bounded_option
+@traces_option
+def prove(asked: str | None, form: str, accept_bounded: bool, traces: Path | None) -> int:
+    """Prove a policy for every size, in every cell of contract, worker order and configuration class."""
+    return _publish(_report("prove", asked, engines.prove), form, accept_bounded, traces)
+
+
+@command.command(epilog=exit_codes.help_text())
+@policy_option
+@profile_option
+@format_option
+@seed_option
+@traces_option
+def fuzz(asked: str | None, profile: str, form: str, seed: int | None, traces: Path | None) -> int:
+    """Run the model under a policy with random configurations and actions."""
+    chosen = engines.seed_of(profile, seed)
+
+    def run(policy: Policy, say: Say) -> tuple[Result, ...]:
+        return engines.fuzz(policy, profile, chosen, say)
+
+    return _publish(_report("fuzz", asked, run, profile=profile, seed=chosen), form, traces=traces)
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option("--policy", "asked", metavar="P", help="Replay under this policy. Default: each one the trace names.")
+def replay(file: Path, asked: str | None) -> int:
+    """Run the trace in FILE, draw it and name what it violates. Exit code 0 if every expectation is met, else 1."""
+    from hitbound.replay_text import replay_text
+
+    trace = read_trace(file)
+    try:
+        met, text = replay_text(trace, load_policy(asked) if asked else None, width())
+    except PolicyLoops as loops:
+        click.echo(f"hitbound: UNKNOWN: {loops}", err=True)
+        return exit_codes.ExitCode.NOT_REACHED
+    show(text)
+    return exit_codes.ExitCode.REACHED if met else exit_codes.ExitCode.VIOLATED
+
+
+@command.command()
+@format_option
+def invariants(form: str) -> int:
+    """List every invariant: what it states, whether it is checked, or what it waits for."""
+    from hitbound import catalogue_text
+
+    if form == "json":
+        click.echo(catalogue_text.as_json(), nl=False)
+    else:
+        show(catalogue_text.as_text(width()))
+    return exit_codes.ExitCode.REACHED
+
+
+def _report(
+    name: str,
+    asked: str | None,
+    run: Callable[[Policy, Say], Sequence[Result]],
+    *,
+    both_solvers: bool = False,
+    known: Sequence[KnownFinding] = (),
+    **settings: Any,
+) -> Report:
+    """Run the engines for each policy and judge what they found."""
+    from hitbound.gate import judge
+
+    policies = [load_policy(asked)] if asked else [POLICIES[DEFAULT_POLICY], POLICIES["reference"]]
+    judgements: list[Judgement] = []
+    with progress() as say:
+        for policy in policies:
+            judgements += judge(policy, run(policy, say), both_solvers=both_solvers)
+    return Report(name, tuple(policies), mark_known(judgements, known), **settings)
+
+
+def _publish(report: Report, form: str, accept_bounded: bool = False, traces: Path | None = None) -> int:
+    """Write the traces, print the report, return the exit code."""
+    if traces is not None:
+        _write_traces(report, traces)
+    code = exit_codes.exit_code(report.judgements, accept_bounded)
+    if form == "json":
+        click.echo(to_json(report), nl=False)
+    else:
+        from hitbound.report_text import report_text
+
+        show(report_text(report, code, width()))
+    return code
+
+
+def _write_traces(report: Report, directory: Path) -> None:
+    violated = [judgement.result for judgement in report.judgements if judgement.verdict is Verdict.VIOLATED]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for number, result in enumerate(violated, 1):
+            if result.trace is not None:
+                write_trace(result.trace, directory / f"{result.property}-{number:02}.json")
+    except OSError as error:
+        raise TracesNotWritten(f"{directory}: {error.strerror}; --traces takes a directory to write to") from None

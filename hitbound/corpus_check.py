@@ -1,0 +1,100 @@
+"""The engine `corpus`: replays every trace of the corpus under a policy.
+
+Where a trace states what the policy does, it must do that; where a trace lies in the required cell, it must violate
+nothing. Neither is a proof: it is the policy on real input.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from hitbound.corpus import corpus
+from hitbound.expectation import unmet
+from model.configuration import Configuration
+from model.connector import leaves_of
+from model.errors import IllegalAction
+from model.policy import Policy
+from model.trace import Expectation, Trace
+from properties.catalogue import INVARIANTS
+from properties.policy_guard import PolicyLoops
+from properties.replay import Replay, replay
+from properties.verdict import REQUIRED_CELL, Result, Verdict
+
+ENGINE = "corpus"
+
+EXPECTATION = "EXPECTATION"
+"""Property of a trace that states what a policy does: it does that."""
+
+
+def check_corpus(policy: Policy) -> tuple[Result, ...]:
+    """One result per violated property, with its first trace, and per property that held on all traces that count.
+
+    A trace that is not possible under the policy (it evicts what was never cached, say) does not count. A policy that
+    does not end is UNKNOWN. Raises PolicyError.
+    """
+    violated: dict[str, Result] = {}
+    counted = 0
+    for trace in corpus():
+        try:
+            replayed = replay(trace, policy)
+        except PolicyLoops as loops:
+            return (_result("POLICY-TOTAL", Verdict.UNKNOWN, reason=str(loops)),)
+        except IllegalAction:
+            if expectation_of(trace, policy) is None:
+                continue
+            raise
+        for property, reason in _broken(trace, policy, replayed):
+            if property not in violated:
+                violated[property] = _violated(trace, policy, replayed, property, reason)
+        counted += _in_required_cell(trace.configuration)
+    if not counted:
+        reason = "the corpus has no trace in this cell that is possible under this policy"
+        return (*violated.values(), _result(EXPECTATION, Verdict.VACUOUS, reason=reason))
+    checked = [invariant.id for invariant in INVARIANTS.values() if invariant.predicate is not None]
+    held = [property for property in (*checked, EXPECTATION) if property not in violated]
+    scope = f"{counted} traces of the corpus"
+    return (*violated.values(), *(_result(property, Verdict.HOLDS_WITHIN, scope=scope) for property in held))
+
+
+def expectation_of(trace: Trace, policy: Policy) -> Expectation | None:
+    """What the trace states about the policy."""
+    return next((expected for expected in trace.expectations if expected.policy == policy.name), None)
+
+
+def _broken(trace: Trace, policy: Policy, replayed: Replay) -> list[tuple[str, str]]:
+    """Property and reason of all that is wrong with the replay of one trace."""
+    expected = expectation_of(trace, policy)
+    broken = [(EXPECTATION, difference) for difference in unmet(expected, replayed)] if expected else []
+    if _in_required_cell(trace.configuration):
+        broken += [(violation.property, violation.message) for violation in replayed.violations]
+    return broken
+
+
+def _in_required_cell(configuration: Configuration) -> bool:
+    honest = configuration.connector is None or all(leaf.honest for leaf in leaves_of(configuration.connector))
+    return (
+        honest
+        and configuration.worker_order is REQUIRED_CELL.worker_order
+        and configuration.configuration_class is REQUIRED_CELL.configuration_class
+    )
+
+
+def _violated(trace: Trace, policy: Policy, replayed: Replay, property: str, reason: str) -> Result:
+    cases = [violation.case for violation in replayed.violations if violation.property == property]
+    if property != EXPECTATION:
+        names = tuple(sorted({violation.property for violation in replayed.violations}))
+        trace = attrs.evolve(trace, expectations=(Expectation(policy.name, violates=names),))
+    case = cases[0] if cases else None
+    return attrs.evolve(_result(property, Verdict.VIOLATED, reason=reason), case=case, trace=trace)
+
+
+def _result(property: str, verdict: Verdict, *, scope: str = "", reason: str = "") -> Result:
+    return Result(
+        property=property,
+        engine=ENGINE,
+        verdict=verdict,
+        required=True,
+        cell=REQUIRED_CELL,
+        scope=scope,
+        reason=reason,
+    )

@@ -1,0 +1,56 @@
+"""Which engines a command runs. They are imported here and only when they run: z3 and Hypothesis take time to load."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import tempfile
+
+from hitbound.progress import Say
+from model.policy import Policy
+from properties.requirements import at_least, required_cells
+from properties.verdict import ALL_CELLS, Result
+
+PROFILES = ("quick", "ci", "nightly")
+"""How much is sampled; `properties.fuzz` says how much that is."""
+
+
+def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
+    """The proof in every cell of the matrix."""
+    import z3
+
+    from solver.prove import prove
+
+    z3.set_param("ctrl_c", False)  # z3 would swallow an interrupt and answer "unknown"
+    return prove(policy, cells=ALL_CELLS, required=required_cells(policy), at_least=at_least(policy), progress=say)
+
+
+def fuzz(policy: Policy, profile: str, seed: int, say: Say) -> tuple[Result, ...]:
+    """Random runs of the model in the required cell."""
+    from properties.fuzz import PROFILES, fuzz
+
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = _scratch().name  # else Hypothesis leaves a folder where the user is
+    return fuzz(policy, PROFILES[profile], seed=seed, progress=say)
+
+
+def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:
+    """The traces of the corpus."""
+    from hitbound.corpus_check import check_corpus
+
+    say(f"corpus {policy.name}")
+    return check_corpus(policy)
+
+
+def seed_of(profile: str, asked: int | None) -> int:
+    """The seed that was asked for, that of the profile, or a random one for a profile that has none."""
+    from properties.fuzz import PROFILES
+
+    fixed = PROFILES[profile].seed
+    return next(seed for seed in (asked, fixed, random.SystemRandom().randrange(2**32)) if seed is not None)
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A directory that is gone when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="hitbound-")

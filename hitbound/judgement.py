@@ -1,0 +1,69 @@
+"""One result of an engine as the gate judges it: what is needed of it, and whether it was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import attrs
+
+from properties.verdict import Result, Verdict, weakest
+
+SAMPLING_ENGINES = frozenset({"corpus", "fuzz"})
+"""Engines that run the model on samples: the best they can say is HOLDS_WITHIN. Every other engine must prove."""
+
+KNOWN = "VIOLATED(known)"
+"""How a violation is called that is written up in the `--known` file."""
+
+
+@attrs.frozen
+class Judgement:
+    """`result`, found for `policy`.
+
+    `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
+    the `--known` file.
+    """
+
+    policy: str
+    result: Result
+    signature: str = ""
+    known: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.result.required
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.result.verdict
+
+    @property
+    def needed(self) -> Verdict:
+        """The weakest verdict that counts as reached without `--accept-bounded`."""
+        return Verdict.HOLDS_WITHIN if self.result.engine in SAMPLING_ENGINES else Verdict.PROVED
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is reported."""
+        return KNOWN if self.known else self.verdict.value
+
+    def reached(self, accept_bounded: bool = False) -> bool:
+        """Whether the result is what was needed, or a violation that is written up."""
+        if self.known:
+            return self.verdict is Verdict.VIOLATED
+        needed = Verdict.HOLDS_WITHIN if accept_bounded else self.needed
+        return self.verdict.weakness <= needed.weakness
+
+
+def combined(judgements: Collection[Judgement]) -> str:
+    """The verdict on all that is required: as weak as its weakest part.
+
+    A sampling engine that held within its scope does not weaken what was proved beside it; alone, it is all there is.
+    """
+    required = [judgement for judgement in judgements if judgement.required]
+    missed = [judgement.verdict for judgement in required if not judgement.reached(accept_bounded=True)]
+    if missed:
+        return weakest(missed).value
+    if any(judgement.known for judgement in required):
+        return KNOWN
+    proofs = [judgement.verdict for judgement in required if judgement.needed is Verdict.PROVED]
+    return weakest(proofs or [judgement.verdict for judgement in required]).value

@@ -1,0 +1,115 @@
+"""The report as text: a headline per policy, its matrix, a reason per red cell, and the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+
+from hitbound.exit_codes import PRECEDENCE, ExitCode
+from hitbound.judgement import Judgement
+from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, Matrix, cell_words, headline, matrix_of, named
+from hitbound.report import Report
+from hitbound.trace_text import trace_text
+from hitbound.wrapping import wrapped
+from model.configuration import ConfigurationClass, WorkerOrder
+from model.connector import Contract
+from model.policy import Policy
+from properties.verdict import REQUIRED_CELL, Cell, Verdict
+
+
+def report_text(report: Report, code: ExitCode, width: int) -> str:
+    """Everything about each policy, then what the exit code means."""
+    lines: list[str] = []
+    for policy in report.policies:
+        lines += [*_policy(policy, report.of(policy), width), ""]
+    meaning = dict(PRECEDENCE)[code]
+    lines.append(f"exit code {code.value}: {meaning}")
+    return "\n".join(lines)
+
+
+def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> Iterator[str]:
+    yield from wrapped(f"{policy.name}: {headline(judgements)}", width)
+    examples = _examples(judgements)
+    matrix = matrix_of(judgements)
+    if matrix.cells:
+        yield ""
+        yield from _matrix_lines(matrix)
+        yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
+    yield ""
+    yield from _others(judgements, examples, width)
+    for number, example in enumerate(examples.values(), 1):
+        if example.result.trace is not None:
+            yield ""
+            yield f"trace {number}: {named(example)}"
+            lines = trace_text(example.result.trace, policy, example.result, width - 2)
+            yield from ("  " + line for line in lines)
+
+
+Examples = Mapping[tuple[str, str], Judgement]
+"""Property and signature of violations -> one of them; it stands for those in other cells or of other sizes."""
+
+
+def _examples(judgements: Iterable[Judgement]) -> Examples:
+    """The first violation of each kind, those of required results first."""
+    violated = [judgement for judgement in judgements if judgement.verdict is Verdict.VIOLATED]
+    examples: dict[tuple[str, str], Judgement] = {}
+    for judgement in sorted(violated, key=lambda judgement: not judgement.required):
+        examples.setdefault((judgement.result.property, judgement.signature), judgement)
+    return examples
+
+
+def _matrix_lines(matrix: Matrix) -> Iterator[str]:
+    columns = [(order, configuration_class) for order in WorkerOrder for configuration_class in ConfigurationClass]
+    cell = max(len(words) for words in CLASS_WORDS.values()) + 2
+    yield "  contract   " + "".join(ORDER_WORDS[order].ljust(2 * cell) for order in WorkerOrder).rstrip()
+    yield "             " + "".join(CLASS_WORDS[column[1]].ljust(cell) for column in columns).rstrip()
+    for contract in Contract:
+        words = [_cell_word(matrix, Cell(contract, *column)) for column in columns]
+        yield f"  {contract.name.lower():<11}" + "".join(word.ljust(cell) for word in words).rstrip()
+
+
+def _cell_word(matrix: Matrix, cell: Cell) -> str:
+    if cell not in matrix.cells:
+        return "-"
+    verdict = matrix.verdict(cell)
+    word = "proved" if verdict is Verdict.PROVED else verdict.value
+    return f"{word} (required)" if cell == REQUIRED_CELL else word
+
+
+def _reasons(matrix: Matrix, examples: Examples) -> Iterator[str]:
+    for cell in matrix.cells:
+        faults = matrix.faults(cell)
+        if not faults:
+            continue
+        reason = next((fault.result.reason for fault in faults if fault.result.reason), "no reason given")
+        names = ", ".join(dict.fromkeys(named(fault) for fault in faults))
+        yield f"  {faults[0].word}  {cell_words(cell)}: {names}: {reason}{_pointer(faults, examples)}"
+
+
+def _pointer(faults: Iterable[Judgement], examples: Examples) -> str:
+    kinds = list(examples)
+    numbers = sorted(
+        {kinds.index(kind) + 1 for fault in faults if (kind := (fault.result.property, fault.signature)) in examples}
+    )
+    return f" (as trace {', '.join(map(str, numbers))})" if numbers else ""
+
+
+def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> Iterator[str]:
+    """Results outside the matrix and required ones in it, those alike on one line."""
+    listed = [judgement for judgement in judgements if judgement.required or judgement.result.cell is None]
+
+    def key(judgement: Judgement) -> tuple[str, int, str, str, str]:
+        result = judgement.result
+        return (result.engine, -judgement.verdict.weakness, judgement.word, result.scope, _because(judgement, examples))
+
+    for (engine, _, word, scope, because), alike in groupby(sorted(listed, key=key), key=key):
+        names = ", ".join(dict.fromkeys(named(judgement) for judgement in alike))
+        text = f"  {engine}: {word}  {names}{f' within {scope}' if scope else ''}{because}"
+        yield from wrapped(text, width)
+
+
+def _because(judgement: Judgement, examples: Examples) -> str:
+    result = judgement.result
+    solvers = f" by {' and '.join(result.solvers)}" if result.solvers else ""
+    reason = f": {result.reason}" if result.reason and judgement.verdict is not Verdict.PROVED else ""
+    return f"{solvers}{reason}{_pointer([judgement], examples)}"

@@ -1,0 +1,168 @@
+"""A run in words, one entry per action: only what changed, with the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from hitbound.wrapping import wrapped
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.admission import Decision
+from model.configuration import Configuration
+from model.connector import Leaf, leaves_of
+from model.plan import Load
+from model.system import Observation
+from model.tokens import Prefix, Segment
+from properties import wording
+
+
+def by_action(observations: Iterable[Observation]) -> list[tuple[Observation, ...]]:
+    """The observations of each action together: a drain has one per step."""
+    entries: list[tuple[Observation, ...]] = []
+    for observation in observations:
+        same = entries and isinstance(observation.action, Drain) and entries[-1][-1].action is observation.action
+        if same:
+            entries[-1] = (*entries[-1], observation)
+        else:
+            entries.append((observation,))
+    return entries
+
+
+def numbered(number: int, observations: Sequence[Observation], width: int) -> list[str]:
+    """One action: its number and what it was, and below it what it changed."""
+    lines = [f"{number:>2}. {_title(observations)}", *(f"      {change}" for change in _changes(observations))]
+    return [part for line in lines for part in wrapped(line, width)]
+
+
+def configuration_line(configuration: Configuration) -> str:
+    """Groups, sizes and modes in one line."""
+    groups = ", ".join(
+        f"{index} {group.kind.value.replace('_', ' ')} (block {group.block}"
+        + (f", window {group.window})" if group.window else ")")
+        for index, group in enumerate(configuration.groups)
+    )
+    return (
+        f"groups {groups}; {configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
+        f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
+    )
+
+
+def decision_lines(configuration: Configuration, decision: Decision) -> list[str]:
+    """How L, E and R of one admission came about; the first line is the outcome."""
+    lines = [
+        f"admits {decision.request}: L = {decision.local}, E = {decision.external}, "
+        f"R = {decision.resume} of N = {len(decision.prefix)} tokens"
+    ]
+    summary = decision.summary
+    if summary.deepest:
+        hits = ", ".join(f"{view.hit} (group {'+'.join(map(str, view.indexes))})" for view in decision.lookup.views)
+        lines.append(f"  hits {hits}; common hit {summary.common}")
+    if configuration.connector is not None and (summary.deepest or decision.answer.tokens):
+        lookup = summary.lookup.value.replace("_", "-")
+        lines.append(
+            f"  the {lookup} lookup gives L = {decision.first_local}{', diverged' if decision.diverged else ''}; "
+            f"asked from {decision.asked}, {_answered(configuration, decision)}"
+        )
+    return lines
+
+
+def segments(parts: Iterable[Segment]) -> str:
+    """Token texts: x*64 y*32."""
+    return " ".join(f"{part.text}*{part.length}" for part in parts)
+
+
+def _answered(configuration: Configuration, decision: Decision) -> str:
+    answer = decision.answer
+    leaves: list[Leaf] = list(leaves_of(configuration.connector)) if configuration.connector else []
+    who = leaves[answer.source].name if 0 <= answer.source < len(leaves) else "the connector"
+    return f"{who} answers {answer.tokens}{', asynchronously' if answer.asynchronous and answer.tokens else ''}"
+
+
+def _title(observations: Sequence[Observation]) -> str:
+    action: Action = observations[0].action
+    match action:
+        case Arrive():
+            answers = "".join(
+                f"; {leaf.leaf} will answer "
+                + ", ".join("unknown" if said.tokens is None else f"{said.tokens}" for said in leaf.answers)
+                for leaf in action.answers
+            )
+            return f"{action.request} arrives with {segments(action.prompt)}{answers}"
+        case Step():
+            failing = f", the loads of {', '.join(action.failed_loads)} fail" if action.failed_loads else ""
+            return f"step{_budget(action)}{failing}"
+        case Drain():
+            return f"drain{_budget(action)}, {len(observations)} step{'s' if len(observations) > 1 else ''}"
+        case Evict():
+            return f"evict what group {action.group} has cached for {action.boundary} tokens of {action.request}"
+        case EndLoad():
+            return f"the load of {action.request} {'succeeds' if action.succeeded else 'fails'}"
+        case Abort():
+            return f"abort {action.request}"
+        case Preempt():
+            return "preempt the request admitted last"
+        case Reset():
+            return "reset the prefix cache"
+
+
+def _budget(action: Step | Drain) -> str:
+    return "" if action.budget is None else f" of {action.budget} tokens"
+
+
+def _changes(observations: Sequence[Observation]) -> Iterator[str]:
+    configuration = observations[0].after.configuration
+    for observation in observations:
+        for admission in observation.admissions:
+            yield from decision_lines(configuration, admission.decision)
+            yield from (f"  {_load(load)}" for load in admission.loads)
+        yield from _events(observation)
+    yield from _runs(observations)
+    yield from _cached(observations[0], observations[-1])
+    for observation in observations:
+        if observation.execution:
+            for read in observation.execution.bad_reads:
+                told = wording.bad_read(configuration, read, observation.after.texts[read.request])
+                yield f"! {read.request}: {told}"
+        if observation.after.assertion:
+            yield f"! the engine's assertion fails: {observation.after.assertion}"
+
+
+def _load(load: Load) -> str:
+    if not load.assigned:
+        return f"{load.leaf.name} was told 0 tokens and writes all the same"
+    return f"{load.leaf.name} loads [{load.start}, {load.end}){', asynchronously' if load.asynchronous else ''}"
+
+
+def _events(observation: Observation) -> Iterator[str]:
+    for names, what in (
+        (observation.asked_again, "waits: its connector does not know yet"),
+        (observation.put_off, "is put off: it hit a state that is written in this step"),
+        (observation.preempted, "is preempted: the pool is full"),
+        (observation.rolled_back, "is rolled back to 0: a load failed"),
+    ):
+        for name in names:
+            yield f"{name} {what}"
+
+
+def _runs(observations: Sequence[Observation]) -> Iterator[str]:
+    chunks = [chunk for observation in observations if observation.plan for chunk in observation.plan.chunks]
+    for name in dict.fromkeys(chunk.request for chunk in chunks):
+        own = [chunk for chunk in chunks if chunk.request == name]
+        yield f"runs {name} {' '.join(f'[{chunk.computed}, {chunk.end})' for chunk in own)}"
+
+
+def _cached(first: Observation, last: Observation) -> Iterator[str]:
+    before, after = first.before.scheduler.pool.cached, last.after.scheduler.pool.cached
+    texts = last.after.texts
+    for what, labels in (("caches", after.keys() - before.keys()), ("evicts", before.keys() - after.keys())):
+        for group in sorted({label.group for label in labels}):
+            prefixes = [label.prefix for label in labels if label.group == group]
+            yield f"{what} group {group}: {_boundaries(prefixes, texts)}"
+
+
+def _boundaries(prefixes: Iterable[Prefix], texts: Mapping[str, Prefix]) -> str:
+    """Boundaries by the first request whose tokens they are: "16 32 of A, 48 of B"."""
+    owned: dict[str, list[int]] = {}
+    for prefix in prefixes:
+        owner = next(name for name, text in texts.items() if text[: len(prefix)] == prefix)
+        owned.setdefault(owner, []).append(len(prefix))
+    return ", ".join(f"{' '.join(map(str, sorted(owned[name])))} of {name}" for name in texts if name in owned)

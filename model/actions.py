@@ -1,0 +1,94 @@
+"""What can happen to the engine from outside: the alphabet of traces, of the fuzzer and of the search."""
+
+from __future__ import annotations
+
+import attrs
+
+from model.tokens import Segment
+
+
+@attrs.frozen
+class ScriptedAnswer:
+    """What a leaf will say when asked about a request: E tokens (None: unknown, ask again), loaded how."""
+
+    tokens: int | None
+    asynchronous: bool = False
+
+
+@attrs.frozen
+class LeafAnswers:
+    """The answers of the leaf `leaf`, one for each time it is asked; the last one repeats.
+
+    A leaf that keeps its range cuts E to N - 1 - L.
+    """
+
+    leaf: str
+    answers: tuple[ScriptedAnswer, ...]
+
+
+@attrs.frozen
+class Arrive:
+    """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0."""
+
+    request: str
+    prompt: tuple[Segment, ...]
+    output: tuple[Segment, ...]
+    answers: tuple[LeafAnswers, ...] = ()
+
+
+@attrs.frozen
+class Step:
+    """One scheduling step and its execution. Synchronous loads of the requests in `failed_loads` fail in it.
+
+    `budget` is the most tokens it may schedule; None stands for the configuration's.
+    """
+
+    failed_loads: tuple[str, ...] = ()
+    budget: int | None = None
+
+
+@attrs.frozen
+class Drain:
+    """Steps of `budget` tokens each (None: the configuration's), until nothing more can be scheduled."""
+
+    budget: int | None = None
+
+
+@attrs.frozen
+class Evict:
+    """Drop the hash of the unreferenced block of `group` that is cached for the first `boundary` tokens of `request`.
+
+    Only under adversarial eviction (vLLM: `BlockPool.evict_blocks`).
+    """
+
+    group: int
+    request: str
+    boundary: int
+
+
+@attrs.frozen
+class EndLoad:
+    """The asynchronous load of `request` ends, successfully or not."""
+
+    request: str
+    succeeded: bool = True
+
+
+@attrs.frozen
+class Abort:
+    """The client gives up `request`."""
+
+    request: str
+
+
+@attrs.frozen
+class Preempt:
+    """The running request that was admitted last is preempted (as by a full pool, without needing one)."""
+
+
+@attrs.frozen
+class Reset:
+    """The prefix cache is reset; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
+
+
+Action = Arrive | Step | Drain | Evict | EndLoad | Abort | Preempt | Reset

@@ -1,0 +1,204 @@
+"""Admitting one waiting request that has nothing computed: look up, ask, settle, adopt.
+
+Mirrors the body of `Scheduler.schedule` for waiting requests (vllm/v1/core/sched/scheduler.py). The policy decides;
+this module carries its decisions out and keeps a record of them.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from model.actions import ScriptedAnswer
+from model.allocation import adopt, extend
+from model.chunk import chunk_tokens
+from model.composition import answer_of, assignments, claim_of
+from model.configuration import Configuration
+from model.connector import Leaf, leaves_of
+from model.lookup import LocalLookup, look_up, tables_at
+from model.plan import Load
+from model.policy import COMMON, NOTHING, Answer, Policy, Summary
+from model.pool import Label, Pool
+from model.request import Request, Status
+from model.tokens import Prefix
+
+
+@attrs.frozen
+class Decision:
+    """What the policy made of one request: everything the properties need to judge it. Tokens throughout.
+
+    `claims` is None without a connector. `asked` is the boundary from which the connector was asked, `answer` what it
+    said. `local` + `external` is the resume boundary R. `reached` is the deepest boundary up to which each group's hit
+    blocks were taken. `backed` says whether every recurrent group holds state@asked.
+    """
+
+    request: str
+    prefix: Prefix
+    claims: bool | None
+    lookup: LocalLookup
+    first_local: int
+    diverged: bool
+    asked: int
+    answer: Answer
+    local: int
+    external: int
+    reached: tuple[int, ...]
+    backed: bool
+
+    @property
+    def summary(self) -> Summary:
+        return self.lookup.summary
+
+    @property
+    def resume(self) -> int:
+        """R, in tokens."""
+        return self.local + self.external
+
+
+@attrs.frozen
+class Admission:
+    """A decision that was carried out: the loads it announced, and the tokens of its first chunk (0: it loads)."""
+
+    decision: Decision
+    loads: tuple[Load, ...]
+    chunk: int
+
+
+class AskAgain(Exception):
+    """The connector does not know yet; the request waits and everything is asked again later."""
+
+
+class PutOff(Exception):
+    """The request cannot be admitted in this step, nor what waits behind it.
+
+    `same_step_state` if it hit a recurrent state that is published, but not written, in this step.
+    """
+
+    def __init__(self, *, same_step_state: bool) -> None:
+        super().__init__()
+        self.same_step_state = same_step_state
+
+
+class EngineAssertion(Exception):
+    """The engine's own assertion fails: vLLM would crash here."""
+
+
+def ask(configuration: Configuration, policy: Policy, request: Request, asked: int) -> tuple[Answer, Request]:
+    """The connector's answer from boundary `asked`, and the request with the asking noted on each leaf."""
+    connector = configuration.connector
+    if connector is None:
+        return NOTHING, request
+    leaves = list(leaves_of(connector))
+    counts = dict(request.asked)
+
+    def ask_leaf(leaf: Leaf) -> Answer:
+        script = request.answers.get(leaf.name, (ScriptedAnswer(0),))
+        said = script[min(counts.get(leaf.name, 0), len(script) - 1)]
+        counts[leaf.name] = counts.get(leaf.name, 0) + 1
+        if said.tokens is None:
+            return Answer(unknown=True, tokens=0, asynchronous=False, source=leaves.index(leaf))
+        most = len(request.tokens) - asked
+        tokens = max(0, min(said.tokens, most - 1 if leaf.conduct.within_range else most))
+        return Answer(unknown=False, tokens=tokens, asynchronous=said.asynchronous, source=leaves.index(leaf))
+
+    answer = answer_of(policy, connector, ask_leaf)
+    return answer, attrs.evolve(request, asked=counts)
+
+
+def decide(
+    configuration: Configuration, policy: Policy, pool: Pool, request: Request
+) -> tuple[Decision | None, Request]:
+    """What the policy decides for the request; no decision if the connector's answer is unknown.
+
+    Without a connector, or without a recurrent group that could lag, the lookup is common whatever the policy says.
+    """
+    claims: bool | None = None
+    offered = COMMON
+    if configuration.connector is not None:
+        claims = claim_of(policy, configuration.connector)
+        if configuration.mamba_block is not None:
+            offered = policy.lookup(claims)
+    N = len(request.tokens)
+    lookup = look_up(policy, configuration, pool, request.tokens, offered)
+    first_local, diverged = policy.local(lookup.summary)
+    asked = policy.ask(first_local, lookup.summary)
+    answer, request = ask(configuration, policy, request, asked)
+    if answer.unknown:
+        return None, request
+    local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
+    request = attrs.evolve(request, junction=lookup.junction if local == lookup.summary.common else 0)
+    _, reached = tables_at(configuration, lookup, local)
+    decision = Decision(
+        request=request.name,
+        prefix=request.tokens,
+        claims=claims,
+        lookup=lookup,
+        first_local=first_local,
+        diverged=diverged,
+        asked=asked,
+        answer=answer,
+        local=local,
+        external=external,
+        reached=reached,
+        backed=all(view.valid(asked) for view in lookup.views if view.recurrent),
+    )
+    return decision, request
+
+
+def admit(
+    configuration: Configuration,
+    policy: Policy,
+    pool: Pool,
+    request: Request,
+    decision: Decision,
+    budget: int,
+    states_this_step: frozenset[Label],
+) -> tuple[Pool, Request, Admission]:
+    """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait."""
+    if not 0 <= decision.local <= decision.resume <= len(request.tokens):
+        raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
+    asynchronous = decision.answer.asynchronous and decision.external > 0
+    chunk = 0
+    if not asynchronous:
+        if decision.resume == len(request.tokens):
+            raise EngineAssertion(f"nothing left to run: R = N = {decision.resume}")
+        chunk = chunk_tokens(configuration, request, decision.resume, budget)
+        if chunk == 0:
+            raise PutOff(same_step_state=False)
+    hits, _ = tables_at(configuration, decision.lookup, decision.local)
+    for group, table in zip(configuration.groups, hits, strict=True):
+        if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
+            raise PutOff(same_step_state=True)
+    pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
+    if chunk:
+        pool, request = extend(configuration, pool, request, decision.resume + chunk)
+    loads = _loads(configuration, policy, request, decision, asynchronous)
+    status = Status.LOADING if asynchronous else Status.RUNNING
+    request = attrs.evolve(
+        request, computed=decision.resume, status=status, loads=loads if asynchronous else (), started=False
+    )
+    return pool, request, Admission(decision, loads, chunk)
+
+
+def _loads(
+    configuration: Configuration, policy: Policy, request: Request, decision: Decision, asynchronous: bool
+) -> tuple[Load, ...]:
+    """What is announced to each leaf (`update_state_after_alloc`). A leaf that was told 0 tokens loads nothing, unless
+    its conduct is to write all the same."""
+    if configuration.connector is None or decision.external == 0:
+        return ()
+    return tuple(
+        Load(
+            request=request.name,
+            leaf=told.leaf,
+            prefix=request.tokens,
+            start=decision.local,
+            end=decision.local + (told.tokens or decision.external),
+            tables=request.tables,
+            local=decision.reached,
+            backed=decision.backed,
+            asynchronous=asynchronous,
+            assigned=told.tokens > 0,
+        )
+        for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
+        if told.tokens > 0 or told.leaf.conduct.writes_unassigned
+    )

@@ -1,0 +1,148 @@
+"""What does not change during a run: KV cache groups, sizes, eviction mode, worker order, connector tree."""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import attrs
+
+from model.connector import Connector, leaves_of
+from model.errors import ConfigurationError, UnsupportedConfiguration
+
+
+class GroupKind(enum.Enum):
+    """Kinds of KV cache group (vLLM: FullAttentionSpec, SlidingWindowSpec, MambaSpec in align mode)."""
+
+    FULL_ATTENTION = "full_attention"
+    SLIDING_WINDOW = "sliding_window"
+    MAMBA = "mamba"
+
+
+class Eviction(enum.Enum):
+    """LRU: only the free queue evicts, in vLLM's order. ADVERSARIAL: any unreferenced cached block may go any time."""
+
+    LRU = "lru"
+    ADVERSARIAL = "adversarial"
+
+
+class WorkerOrder(enum.Enum):
+    """Whether a synchronous load precedes the copy of the last state (LOAD-ORDER) or follows it (vLLM's worker)."""
+
+    LOAD_BEFORE_COPY = "load_before_copy"
+    COPY_BEFORE_LOAD = "copy_before_load"
+
+
+class ConfigurationClass(enum.Enum):
+    """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
+
+    ONE_ATTENTION_SPEC = "one_attention_spec"
+    SECOND_ATTENTION_SPEC = "second_attention_spec"
+
+
+@attrs.frozen
+class Group:
+    """One KV cache group. `block` and `window` are in tokens; only a sliding window has a `window`."""
+
+    kind: GroupKind
+    block: int
+    window: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.block < 1:
+            raise ConfigurationError(f"a {self.kind.value} group has a block of {self.block} tokens; use 1 or more")
+        if (self.window is not None) != (self.kind is GroupKind.SLIDING_WINDOW):
+            raise ConfigurationError(
+                f"a {self.kind.value} group {'needs a' if self.window is None else 'takes no'} window"
+            )
+        if self.window is not None and self.window < 1:
+            raise ConfigurationError(f"a sliding window of {self.window} tokens; use 1 or more")
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the group keeps a recurrent state instead of attention KV."""
+        return self.kind is GroupKind.MAMBA
+
+
+@attrs.frozen
+class Configuration:
+    """A model on an engine.
+
+    `pool_blocks` counts blocks, the null block included; `budget` is the most tokens one step may schedule;
+    `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden).
+    """
+
+    groups: tuple[Group, ...]
+    pool_blocks: int
+    budget: int
+    connector: Connector | None = None
+    eviction: Eviction = Eviction.LRU
+    worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
+    hash_block: int = attrs.field()
+
+    @hash_block.default
+    def _gcd_of_blocks(self) -> int:
+        return math.gcd(*(group.block for group in self.groups))
+
+    def __attrs_post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def scheduler_block(self) -> int:
+        """LCM of the groups' blocks, in tokens; every hit is a multiple of it when partial tails cannot occur."""
+        return math.lcm(*(group.block for group in self.groups))
+
+    @property
+    def mamba_block(self) -> int | None:
+        """The block that all Mamba groups share, in tokens; None without a Mamba group."""
+        return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def specs(self) -> tuple[tuple[int, ...], ...]:
+        """Groups with equal specs are looked up together; full attention first.
+
+        Mirrors `HybridKVCacheCoordinator.verify_and_split_kv_cache_groups`. Each entry lists group indexes.
+        """
+        merged: dict[Group, list[int]] = {}
+        for index, group in enumerate(self.groups):
+            merged.setdefault(group, []).append(index)
+        full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
+        return tuple(tuple(merged[group]) for group in full_first)
+
+    @property
+    def configuration_class(self) -> ConfigurationClass:
+        """The class whose cells of a proof apply to this configuration."""
+        attention_specs = {group for group in self.groups if not group.recurrent}
+        if len(attention_specs) > 1:
+            return ConfigurationClass.SECOND_ATTENTION_SPEC
+        return ConfigurationClass.ONE_ATTENTION_SPEC
+
+
+def _check(configuration: Configuration) -> None:
+    groups = configuration.groups
+    if not any(group.kind is GroupKind.FULL_ATTENTION for group in groups):
+        raise UnsupportedConfiguration(
+            "no full-attention group: the divergent lookup has no reference group then; add one full_attention group"
+        )
+    if configuration.pool_blocks < 2:
+        raise ConfigurationError(f"a pool of {configuration.pool_blocks} blocks holds nothing beside the null block")
+    if configuration.budget < 1:
+        raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
+    for group in groups:
+        if configuration.hash_block < 1 or group.block % configuration.hash_block:
+            raise ConfigurationError(
+                f"hash block {configuration.hash_block} does not divide the {group.kind.value} block {group.block}"
+            )
+    mamba_blocks = sorted({group.block for group in groups if group.recurrent})
+    if len(mamba_blocks) > 1:
+        raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")
+    if mamba_blocks and mamba_blocks[0] != configuration.hash_block:
+        raise UnsupportedConfiguration(
+            f"Mamba block {mamba_blocks[0]} is wider than the hash unit {configuration.hash_block}: hits may end in "
+            "partial tails, which this version does not model (common production configurations are among these); "
+            "use a Mamba block equal to the hash unit"
+        )
+    if configuration.connector is not None:
+        names = [leaf.name for leaf in leaves_of(configuration.connector)]
+        if len(set(names)) != len(names):
+            raise ConfigurationError(f"leaf names {names} are not unique; answers are addressed by leaf name")

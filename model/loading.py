@@ -1,0 +1,70 @@
+"""What a load writes into a request's blocks: the conduct of its leaf, never its promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from model.configuration import Configuration, Group
+from model.connector import StateRestored
+from model.memory import FOREIGN, AttentionKV, Content, Memory, RecurrentState
+from model.plan import Load
+from model.pool import NULL_BLOCK
+
+
+@attrs.frozen
+class LoadWrite:
+    """One block that a load writes, and what it puts there."""
+
+    block: int
+    content: Content
+
+
+def writes_of(configuration: Configuration, load: Load) -> tuple[LoadWrite, ...]:
+    """Everything `load` writes. Null blocks are no destination; a load that fails restores nothing."""
+    conduct = load.leaf.conduct
+    if load.fails or not (load.assigned or conduct.writes_unassigned):
+        return ()
+    writes: list[LoadWrite] = []
+    for index, group in enumerate(configuration.groups):
+        if index in conduct.omitted_groups:
+            continue
+        if not load.assigned:
+            writes += (LoadWrite(block, FOREIGN) for _, block in _destinations(load, index, group))
+        elif group.recurrent:
+            if _restores_state(load):
+                state = RecurrentState(index, load.prefix[: load.end])
+                writes += (LoadWrite(block, state) for _, block in _destinations(load, index, group))
+        else:
+            writes += _attention_writes(load, index, group)
+    return tuple(writes)
+
+
+def write_loads(configuration: Configuration, memory: Memory, loads: tuple[Load, ...]) -> Memory:
+    """`memory` after all of `loads`. Those of leaves that were assigned nothing come last, where they harm most."""
+    for load in sorted(loads, key=lambda load: not load.assigned):
+        for write in writes_of(configuration, load):
+            memory = memory.write(write.block, write.content)
+    return memory
+
+
+def _restores_state(load: Load) -> bool:
+    state = load.leaf.conduct.state
+    return state is StateRestored.ALWAYS or (state is StateRestored.IF_BACKED and load.backed)
+
+
+def _destinations(load: Load, index: int, group: Group) -> Iterator[tuple[int, int]]:
+    """Columns of the load's interval in one group, each with its block."""
+    table = load.tables[index]
+    return ((column, table[column]) for column in load.columns(index, group) if table[column] != NULL_BLOCK)
+
+
+def _attention_writes(load: Load, index: int, group: Group) -> Iterator[LoadWrite]:
+    """KV of [start, end), and from the group's own hit on if the leaf restores lagging attention."""
+    first = min(load.local[index], load.start) if load.leaf.conduct.lagging_attention else load.start
+    for column, block in _destinations(load, index, group):
+        start = max(first, column * group.block)
+        end = min(load.end, (column + 1) * group.block)
+        if start < end:
+            yield LoadWrite(block, AttentionKV(index, start, load.prefix[:end]))

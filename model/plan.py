@@ -1,0 +1,77 @@
+"""What one scheduling step tells the worker. One immutable type, whoever schedules."""
+
+from __future__ import annotations
+
+import attrs
+
+from model.configuration import Group
+from model.connector import Leaf
+from model.geometry import column_ending_at, columns_for
+from model.tokens import Prefix
+
+Table = tuple[int, ...]
+"""Block ids by column; 0 is the null block."""
+
+
+@attrs.frozen
+class Load:
+    """A transfer of external tokens [start, end) into a request's blocks, announced to one leaf.
+
+    `tables` are the request's tables at the announcement, one per group. `local` says, per group, up to which boundary
+    (tokens) the local hit is adopted: the unhashed blocks of the group begin there. `backed` says whether every
+    recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
+    """
+
+    request: str
+    leaf: Leaf
+    prefix: Prefix
+    start: int
+    end: int
+    tables: tuple[Table, ...]
+    local: tuple[int, ...]
+    backed: bool
+    asynchronous: bool
+    assigned: bool = True
+    fails: bool = False
+
+    def columns(self, index: int, group: Group) -> range:
+        """Columns of group number `index` that the load is for: those from its adopted hit to `end`; for a recurrent
+        group the one that holds state@end. The one place where the interval of a load is turned into columns."""
+        if group.recurrent:
+            column = column_ending_at(self.end, group.block)
+            return range(column, column + 1)
+        return range(min(self.local[index], self.start) // group.block, columns_for(self.end, group.block))
+
+
+@attrs.frozen
+class Chunk:
+    """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
+
+    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended.
+    """
+
+    request: str
+    prefix: Prefix
+    computed: int
+    count: int
+    starts: bool
+    new_blocks: tuple[Table, ...]
+
+    @property
+    def end(self) -> int:
+        """Boundary after the chunk, in tokens."""
+        return self.computed + self.count
+
+
+@attrs.frozen
+class StepPlan:
+    """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
+
+    `dropped` are requests that finished, were aborted or were preempted since the last step. `taken` are blocks that
+    changed hands since then: they are wiped, for they hold nothing that a reader may rely on.
+    """
+
+    chunks: tuple[Chunk, ...] = ()
+    loads: tuple[Load, ...] = ()
+    dropped: tuple[str, ...] = ()
+    taken: tuple[int, ...] = ()

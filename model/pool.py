@@ -1,0 +1,110 @@
+"""The block pool: reference counts, hashes, and the free queue that is also the eviction order.
+
+Mirrors `BlockPool` (vllm/v1/core/block_pool.py). Immutable: each operation returns a new pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from model.tokens import Prefix
+
+NULL_BLOCK = 0
+"""Placeholder in block tables; never read, written, referenced or freed."""
+
+
+@attrs.frozen
+class Label:
+    """What a block is cached for: the hash of exactly the tokens `prefix`, in one group."""
+
+    group: int
+    prefix: Prefix
+
+
+class PoolExhausted(Exception):
+    """More blocks were asked for than are free; the caller puts the request off or preempts."""
+
+
+@attrs.frozen
+class Pool:
+    """`refs` and `labels` by block id; `free` from the block that is taken next to the one taken last.
+
+    `cached` maps a label to its blocks, the oldest first: duplicates exist when two requests fill the same block.
+    `taken` are the blocks that changed hands since the last step was planned (vLLM: the blocks to be zeroed).
+    """
+
+    refs: tuple[int, ...]
+    labels: tuple[Label | None, ...]
+    free: tuple[int, ...]
+    cached: Mapping[Label, tuple[int, ...]]
+    taken: tuple[int, ...] = ()
+
+    def find(self, label: Label) -> int | None:
+        """Block that is cached for `label`, the oldest of duplicates (`get_cached_block`)."""
+        blocks = self.cached.get(label)
+        return blocks[0] if blocks else None
+
+    def take(self, count: int) -> tuple[Pool, tuple[int, ...]]:
+        """The next `count` free blocks, referenced once; what they were cached for is evicted (`get_new_blocks`)."""
+        if count > len(self.free):
+            raise PoolExhausted(f"{count} blocks wanted, {len(self.free)} free")
+        taken = self.free[:count]
+        pool = self.unpublish(taken)
+        refs = list(pool.refs)
+        for block in taken:
+            refs[block] += 1
+        return attrs.evolve(pool, refs=tuple(refs), free=pool.free[count:], taken=pool.taken + taken), taken
+
+    def touch(self, blocks: Iterable[int]) -> Pool:
+        """Reference hit blocks once more; an unreferenced one leaves the free queue (`touch`)."""
+        refs = list(self.refs)
+        for block in blocks:
+            if block != NULL_BLOCK:
+                refs[block] += 1
+        return attrs.evolve(self, refs=tuple(refs), free=tuple(block for block in self.free if refs[block] == 0))
+
+    def release(self, ordered: Iterable[int]) -> Pool:
+        """Drop one reference each. Unreferenced blocks without a hash go to the front of the free queue, last in first
+        out; hashed ones to the back in the order given (`free_blocks`)."""
+        refs = list(self.refs)
+        to_front: list[int] = []
+        to_back: list[int] = []
+        for block in ordered:
+            if block == NULL_BLOCK:
+                continue
+            refs[block] -= 1
+            if refs[block] == 0:
+                (to_front if self.labels[block] is None else to_back).append(block)
+        return attrs.evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
+
+    def publish(self, block: int, label: Label) -> Pool:
+        """Cache `block` for `label` (`cache_full_blocks`)."""
+        pool = self.unpublish((block,))
+        labels = (*pool.labels[:block], label, *pool.labels[block + 1 :])
+        cached = {**pool.cached, label: (*pool.cached.get(label, ()), block)}
+        return attrs.evolve(pool, labels=labels, cached=cached)
+
+    def unpublish(self, blocks: Iterable[int]) -> Pool:
+        """Drop the hashes of `blocks`; their place in the free queue stays (`evict_blocks`)."""
+        labelled = [block for block in blocks if self.labels[block] is not None]
+        if not labelled:
+            return self
+        labels = list(self.labels)
+        cached = dict(self.cached)
+        for block in labelled:
+            label = labels[block]
+            assert label is not None
+            labels[block] = None
+            remaining = tuple(other for other in cached[label] if other != block)
+            if remaining:
+                cached[label] = remaining
+            else:
+                del cached[label]
+        return attrs.evolve(self, labels=tuple(labels), cached=cached)
+
+
+def new_pool(blocks: int) -> Pool:
+    """A pool of `blocks` blocks, the null block included, all free in the order of their ids."""
+    return Pool(refs=(0,) * blocks, labels=(None,) * blocks, free=tuple(range(1, blocks)), cached={})

@@ -1,0 +1,57 @@
+"""One request as the scheduler sees it: its tokens, how far they are computed, and its block tables."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import attrs
+
+from model.actions import ScriptedAnswer
+from model.plan import Load, Table
+from model.tokens import Prefix
+
+
+class Status(enum.Enum):
+    """Where a request stands (vLLM: `RequestStatus`; LOADING to LOAD_FAILED are its WAITING_FOR_REMOTE_KVS)."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    LOADING = "loading"
+    LOADED = "loaded"
+    LOAD_FAILED = "load_failed"
+    ABORTED_LOADING = "aborted_loading"
+    """Aborted while its load is under way: its blocks are held until the load has ended."""
+
+
+@attrs.frozen
+class Request:
+    """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
+
+    `computed` counts tokens whose KV and state exist; `published` counts, per group, the columns already considered
+    for publication (vLLM: `num_cached_block`). `asked` counts how often each leaf was asked. `loads` are the
+    asynchronous loads that were announced. `started` is false until the first chunk after an admission is planned.
+    `hit_withdrawn` marks a loading request whose local hit was lost to a failed load of another: its own load counts as
+    failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
+    0 (vLLM: `shared_prefix_boundary`).
+    """
+
+    name: str
+    tokens: Prefix
+    prompt_length: int
+    unsampled: Prefix
+    answers: Mapping[str, tuple[ScriptedAnswer, ...]]
+    asked: Mapping[str, int]
+    status: Status = Status.WAITING
+    computed: int = 0
+    tables: tuple[Table, ...] = ()
+    published: tuple[int, ...] = ()
+    loads: tuple[Load, ...] = ()
+    started: bool = False
+    hit_withdrawn: bool = False
+    junction: int = 0
+
+    @property
+    def uncomputed(self) -> int:
+        """Known tokens that are still to be run."""
+        return len(self.tokens) - self.computed

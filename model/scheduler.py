@@ -1,0 +1,308 @@
+"""The scheduler side: who runs in a step, and what becomes of requests between steps. It decides; it sees no content.
+
+Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv`, `update_from_output` and
+`finish_requests` (vllm/v1/core/sched/scheduler.py), first come first served, one step in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from model.admission import Admission, EngineAssertion, PutOff, admit, decide
+from model.allocation import extend, free, publish, retire
+from model.chunk import chunk_tokens
+from model.configuration import Configuration
+from model.plan import Chunk, StepPlan, Table
+from model.policy import Policy
+from model.pool import Label, Pool, PoolExhausted, new_pool
+from model.request import Request, Status
+
+
+@attrs.frozen
+class Scheduler:
+    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet.
+
+    `dropped` are requests whose blocks were freed since the last step was planned.
+    """
+
+    configuration: Configuration
+    pool: Pool
+    requests: Mapping[str, Request] = attrs.Factory(dict)
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    def with_request(self, request: Request) -> Scheduler:
+        """The same with one request replaced or added."""
+        return attrs.evolve(self, requests={**self.requests, request.name: request})
+
+    def without_request(self, name: str) -> Scheduler:
+        """The same without the request, in any queue."""
+        return attrs.evolve(
+            self,
+            requests={other: request for other, request in self.requests.items() if other != name},
+            running=_without(self.running, name),
+            waiting=_without(self.waiting, name),
+            skipped=_without(self.skipped, name),
+        )
+
+
+@attrs.frozen
+class Scheduled:
+    """One planned step: the plan, what was admitted, and what could not be. `assertion`: why the engine crashed."""
+
+    scheduler: Scheduler
+    plan: StepPlan
+    admissions: tuple[Admission, ...] = ()
+    asked_again: tuple[str, ...] = ()
+    put_off: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    assertion: str = ""
+
+
+def new_scheduler(configuration: Configuration) -> Scheduler:
+    """A scheduler with an empty cache and no requests."""
+    return Scheduler(configuration, new_pool(configuration.pool_blocks))
+
+
+def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
+    """Plan one step of at most `budget` tokens: running requests first, then, if none was preempted, waiting ones."""
+    step = _Step(scheduler, policy, budget)
+    step.run_running()
+    if not step.preempted:
+        step.admit_waiting()
+    return step.finish()
+
+
+def preempt(scheduler: Scheduler, name: str) -> Scheduler:
+    """Free all blocks of a running request and put it back in front of the waiting queue."""
+    pool, request = free(scheduler.pool, scheduler.requests[name])
+    return attrs.evolve(
+        scheduler.with_request(attrs.evolve(request, status=Status.WAITING)),
+        pool=pool,
+        running=_without(scheduler.running, name),
+        waiting=(name, *scheduler.waiting),
+        dropped=(*scheduler.dropped, name),
+    )
+
+
+def finish(scheduler: Scheduler, name: str) -> Scheduler:
+    """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
+    request = scheduler.requests[name]
+    if request.status is Status.LOADING:
+        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING)
+        return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
+    pool = scheduler.pool
+    if scheduler.configuration.connector is not None and request.tables:
+        # The connector is shown the blocks that are still of use (`_connector_finished`).
+        pool, request = retire(scheduler.configuration, pool, request)
+    pool, _ = free(pool, request)
+    return attrs.evolve(scheduler.without_request(name), pool=pool, dropped=(*scheduler.dropped, name))
+
+
+def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
+    """The worker reports that the asynchronous load of a request ended; the next step promotes the request."""
+    request = scheduler.requests[name]
+    if request.status is Status.ABORTED_LOADING:
+        return finish(scheduler, name)
+    status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
+    return scheduler.with_request(attrs.evolve(request, status=status))
+
+
+def sample(scheduler: Scheduler, plan: StepPlan) -> Scheduler:
+    """After the step: every request that ran its last known token gets the next one, or ends with its output."""
+    for chunk in plan.chunks:
+        request = scheduler.requests.get(chunk.request)
+        if request is None or request.status is not Status.RUNNING or request.uncomputed:
+            continue
+        if len(request.unsampled) <= 1:
+            scheduler = finish(scheduler, chunk.request)
+        else:
+            sampled = attrs.evolve(
+                request, tokens=request.tokens + request.unsampled[:1], unsampled=request.unsampled[1:]
+            )
+            scheduler = scheduler.with_request(sampled)
+    return scheduler
+
+
+def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(other for other in names if other != name)
+
+
+class _Step:
+    """The step under construction; its scheduler is replaced as decisions fall."""
+
+    def __init__(self, scheduler: Scheduler, policy: Policy, budget: int) -> None:
+        self.scheduler = scheduler
+        self.policy = policy
+        self.budget = budget
+        self.chunks: list[Chunk] = []
+        self.admissions: list[Admission] = []
+        self.states_this_step: frozenset[Label] = frozenset()
+        self.asked_again: list[str] = []
+        self.put_off: list[str] = []
+        self.preempted: list[str] = []
+        self.assertion = ""
+
+    def run_running(self) -> None:
+        """Each running request gets its chunk; if the pool is exhausted the last one in line is preempted."""
+        position = 0
+        while position < len(self.scheduler.running) and self.budget > 0:
+            name = self.scheduler.running[position]
+            request = self.scheduler.requests[name]
+            count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
+            if count == 0:
+                position += 1
+                continue
+            pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
+            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            if not self._make_room(name, request.computed + count):
+                return
+            extended = self.scheduler.requests[name].tables
+            grown = tuple(table[len(old) :] for table, old in zip(extended, request.tables, strict=True))
+            self._plan_chunk(name, count, grown)
+            position += 1
+
+    def _make_room(self, name: str, tokens: int) -> bool:
+        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself."""
+        while True:
+            request = self.scheduler.requests[name]
+            try:
+                pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+            except PoolExhausted:
+                victim = self.scheduler.running[-1]
+                self.scheduler = preempt(self.scheduler, victim)
+                self.preempted.append(victim)
+                if victim == name:
+                    return False
+                continue
+            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            return True
+
+    def admit_waiting(self) -> None:
+        """Skipped requests before waiting ones, in order, until one cannot be admitted."""
+        skipped_now: list[str] = []
+        while (self.scheduler.skipped or self.scheduler.waiting) and self.budget > 0 and not self.assertion:
+            name = (*self.scheduler.skipped, *self.scheduler.waiting)[0]
+            if self.scheduler.requests[name].status is Status.LOADING:
+                self._dequeue(name)
+                skipped_now.append(name)
+                continue
+            self._promote(name)
+            try:
+                waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
+            except (PutOff, PoolExhausted) as why:
+                if isinstance(why, PutOff) and why.same_step_state:
+                    self.put_off.append(name)
+                break
+            self._dequeue(name)
+            if waits:
+                skipped_now.append(name)
+        self.scheduler = attrs.evolve(self.scheduler, skipped=(*skipped_now, *self.scheduler.skipped))
+
+    def _dequeue(self, name: str) -> None:
+        self.scheduler = attrs.evolve(
+            self.scheduler,
+            waiting=_without(self.scheduler.waiting, name),
+            skipped=_without(self.scheduler.skipped, name),
+        )
+
+    def _promote(self, name: str) -> None:
+        """A request whose load ended becomes schedulable: published up to R, or at 0 again.
+
+        Mirrors `_update_waiting_for_remote_kv`.
+        """
+        request = self.scheduler.requests[name]
+        pool = self.scheduler.pool
+        if request.status is Status.LOADED:
+            pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
+            self.states_this_step |= states
+            # On a full hit the last token is run again, for logits.
+            request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
+        elif request.status is Status.LOAD_FAILED:
+            pool, request = free(pool, request)
+        else:
+            return
+        request = attrs.evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
+        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+
+    def _resume_loaded(self, name: str) -> bool:
+        """Run a request whose tokens were loaded; it is not asked again."""
+        request = self.scheduler.requests[name]
+        count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
+        if count == 0:
+            raise PutOff(same_step_state=False)
+        pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, request.computed + count)
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count)
+        return False
+
+    def _admit_new(self, name: str) -> bool:
+        """Admit a request with nothing computed; True if it has to wait, for an answer or for its load."""
+        configuration = self.scheduler.configuration
+        decision, request = decide(configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name])
+        self.scheduler = self.scheduler.with_request(request)
+        if decision is None:
+            self.asked_again.append(name)
+            return True
+        try:
+            pool, request, admission = admit(
+                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.states_this_step
+            )
+        except EngineAssertion as broken:
+            self.assertion = str(broken)
+            self.admissions.append(Admission(decision, (), 0))
+            return True
+        self.admissions.append(admission)
+        if admission.chunk == 0:
+            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            return True
+        self._run(pool, request, admission.chunk)
+        return False
+
+    def _run(self, pool: Pool, request: Request, count: int) -> None:
+        self.scheduler = attrs.evolve(
+            self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
+        )
+        self._plan_chunk(request.name, count, request.tables)
+
+    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
+        """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
+        before = self.scheduler.requests[name]
+        pool, request, states = publish(
+            self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
+        )
+        self.states_this_step |= states
+        self.chunks.append(
+            Chunk(
+                request=name,
+                prefix=request.tokens[: request.computed + count],
+                computed=request.computed,
+                count=count,
+                starts=not request.started,
+                new_blocks=new_blocks,
+            )
+        )
+        self.budget -= count
+        request = attrs.evolve(request, computed=request.computed + count, started=True)
+        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+
+    def finish(self) -> Scheduled:
+        plan = StepPlan(
+            chunks=tuple(self.chunks),
+            loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
+            dropped=self.scheduler.dropped,
+            taken=self.scheduler.pool.taken,
+        )
+        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
+        return Scheduled(
+            scheduler=cleared,
+            plan=plan,
+            admissions=tuple(self.admissions),
+            asked_again=tuple(self.asked_again),
+            put_off=tuple(self.put_off),
+            preempted=tuple(self.preempted),
+            assertion=self.assertion,
+        )

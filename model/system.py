@@ -1,0 +1,221 @@
+"""The whole: scheduler side and worker side together, moved by actions. Start reading here.
+
+`apply` is the one transition function: the fuzzer, the replay of traces and the search all call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from model import scheduler as scheduling
+from model import worker as working
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.admission import Admission
+from model.configuration import Configuration, Eviction
+from model.connector import leaves_of
+from model.errors import IllegalAction
+from model.execution import Execution
+from model.geometry import columns_for
+from model.plan import StepPlan
+from model.policy import Policy
+from model.pool import Label
+from model.request import Request, Status
+from model.rollback import roll_back_failed_loads
+from model.scheduler import Scheduler
+from model.tokens import Prefix, tokens_of
+from model.worker import Worker
+
+
+@attrs.frozen
+class System:
+    """A state of the engine. `texts` keeps the tokens of every request that ever was, to name prefixes by.
+
+    `assertion` is set once the engine's own assertion has failed: nothing can happen any more.
+    """
+
+    configuration: Configuration
+    scheduler: Scheduler
+    worker: Worker
+    texts: Mapping[str, Prefix] = attrs.Factory(dict)
+    assertion: str = ""
+
+
+@attrs.frozen
+class Observation:
+    """One action, or one step of it, as the properties see it.
+
+    For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
+    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back.
+    """
+
+    action: Action
+    before: System
+    after: System
+    plan: StepPlan | None = None
+    execution: Execution | None = None
+    admissions: tuple[Admission, ...] = ()
+    put_off: tuple[str, ...] = ()
+    asked_again: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    rolled_back: tuple[str, ...] = ()
+
+
+def initial(configuration: Configuration) -> System:
+    """The engine with an empty cache and no requests."""
+    return System(configuration, scheduling.new_scheduler(configuration), working.new_worker(configuration))
+
+
+def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple[Observation, ...]]:
+    """Let `action` happen; one observation, except for Drain, which gives one per step. Raises IllegalAction."""
+    if system.assertion:
+        raise IllegalAction(f"the engine's assertion failed before ({system.assertion}); nothing can follow it")
+    match action:
+        case Step():
+            after, observation = _step(system, policy, action)
+            return after, (observation,)
+        case Drain():
+            return _drain(system, policy, action)
+        case Arrive():
+            after = _arrive(system, action)
+        case Evict():
+            after = _evict(system, action)
+        case EndLoad():
+            after = _end_load(system, action)
+        case Abort():
+            _request(system, action.request)
+            after = attrs.evolve(system, scheduler=scheduling.finish(system.scheduler, action.request))
+        case Preempt():
+            if not system.scheduler.running:
+                raise IllegalAction("nothing is running that could be preempted")
+            after = _preempt_last(system)
+        case Reset():
+            after = _reset(system)
+    return after, (Observation(action, system, after),)
+
+
+def _request(system: System, name: str) -> Request:
+    request = system.scheduler.requests.get(name)
+    if request is None or request.status is Status.ABORTED_LOADING:
+        raise IllegalAction(f"there is no request {name!r} now; it has ended or has not arrived")
+    return request
+
+
+def _arrive(system: System, action: Arrive) -> System:
+    configuration = system.configuration
+    if action.request in system.texts:
+        raise IllegalAction(f"a request {action.request!r} has arrived before; use another name")
+    prompt, output = tokens_of(action.prompt), tokens_of(action.output)
+    if not prompt or not output:
+        raise IllegalAction(f"request {action.request!r} needs at least one prompt token and one output token")
+    known = {leaf.name for leaf in leaves_of(configuration.connector)} if configuration.connector else set()
+    for answers in action.answers:
+        if answers.leaf not in known or not answers.answers:
+            raise IllegalAction(f"answers of leaf {answers.leaf!r}: the leaves are {sorted(known)}, each with answers")
+    most = most_blocks(configuration, len(prompt) + len(output))
+    if most > configuration.pool_blocks - 1:
+        raise IllegalAction(
+            f"request {action.request!r} may need {most} blocks alone, the pool has {configuration.pool_blocks - 1}"
+        )
+    request = Request(
+        name=action.request,
+        tokens=prompt,
+        prompt_length=len(prompt),
+        unsampled=output,
+        answers={answers.leaf: answers.answers for answers in action.answers},
+        asked={},
+    )
+    scheduler = system.scheduler.with_request(request)
+    return attrs.evolve(
+        system,
+        scheduler=attrs.evolve(scheduler, waiting=(*scheduler.waiting, request.name)),
+        texts={**system.texts, request.name: prompt + output},
+    )
+
+
+def most_blocks(configuration: Configuration, tokens: int) -> int:
+    """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
+    loaded or hit one included, and the running one."""
+    return sum(
+        min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block)
+        for group in configuration.groups
+    )
+
+
+def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System, Observation]:
+    budget = system.configuration.budget if action.budget is None else action.budget
+    planned = scheduling.schedule(system.scheduler, policy, budget)
+    failed = action.failed_loads if isinstance(action, Step) else ()
+    loads = tuple(attrs.evolve(load, fails=load.request in failed) for load in planned.plan.loads)
+    plan = attrs.evolve(planned.plan, loads=loads)
+    worker, execution = working.execute(system.configuration, system.worker, plan)
+    scheduler, rolled_back = roll_back_failed_loads(planned.scheduler, plan)
+    scheduler = scheduling.sample(scheduler, plan)
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
+    observation = Observation(
+        action=action,
+        before=system,
+        after=after,
+        plan=plan,
+        execution=execution,
+        admissions=planned.admissions,
+        put_off=planned.put_off,
+        asked_again=planned.asked_again,
+        preempted=planned.preempted,
+        rolled_back=rolled_back,
+    )
+    return after, observation
+
+
+def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:
+    observations: list[Observation] = []
+    tokens = sum(len(system.texts[name]) for name in system.scheduler.requests)
+    for _ in range(4 * tokens + 4):
+        system, observation = _step(system, policy, action)
+        observations.append(observation)
+        assert observation.plan is not None
+        idle = not observation.plan.chunks and not observation.admissions and not observation.preempted
+        if idle or system.assertion:
+            return system, tuple(observations)
+    raise IllegalAction("the requests do not come to rest; use single steps")
+
+
+def _evict(system: System, action: Evict) -> System:
+    if system.configuration.eviction is not Eviction.ADVERSARIAL:
+        raise IllegalAction("evict is for adversarial eviction; under LRU only the free queue evicts")
+    prefix = system.texts.get(action.request, ())[: action.boundary]
+    pool = system.scheduler.pool
+    block = pool.find(Label(action.group, prefix))
+    if block is None or len(prefix) != action.boundary:
+        raise IllegalAction(
+            f"group {action.group} has nothing cached for {action.boundary} tokens of {action.request!r}"
+        )
+    if pool.refs[block]:
+        raise IllegalAction(f"block {block} is referenced and cannot be evicted")
+    return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=pool.unpublish((block,))))
+
+
+def _end_load(system: System, action: EndLoad) -> System:
+    request = system.scheduler.requests.get(action.request)
+    if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
+        raise IllegalAction(f"request {action.request!r} has no load under way")
+    worker = system.worker
+    for load in request.loads:
+        worker = working.end_load(system.configuration, worker, load, action.succeeded)
+    scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
+    return attrs.evolve(system, scheduler=scheduler, worker=worker)
+
+
+def _preempt_last(system: System) -> System:
+    return attrs.evolve(system, scheduler=scheduling.preempt(system.scheduler, system.scheduler.running[-1]))
+
+
+def _reset(system: System) -> System:
+    while system.scheduler.running:
+        system = _preempt_last(system)
+    pool = system.scheduler.pool
+    if any(pool.refs):
+        raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
+    emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
+    return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))

@@ -1,0 +1,258 @@
+"""The worker side, the ground truth: executes step plans on the shadow memory as a GPU worker would.
+
+Mirrors `GPUModelRunner.execute_model` and `preprocess_mamba` (vllm/v1/worker/gpu_model_runner.py, mamba_utils.py; align
+mode). Order within a step: requests dropped, taken blocks wiped, tables updated, recurrent pre-copy and synchronous
+loads (which of them first: `WorkerOrder`), forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from model.configuration import Configuration, Group, WorkerOrder
+from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
+from model.geometry import column_ending_at, columns_for
+from model.loading import write_loads, writes_of
+from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
+from model.plan import Chunk, Load, StepPlan, Table
+from model.pool import NULL_BLOCK
+
+
+@attrs.frozen
+class Mirror:
+    """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
+
+    The scheduler nulls columns without telling the worker, so old columns may name blocks that others own by now.
+    `sound` is false if its last chunk read wrongly; then each later one does, for it reads what that one wrote.
+    """
+
+    tables: tuple[Table, ...]
+    running_column: int | None = None
+    sound: bool = True
+
+    def block(self, group: int, column: int) -> int:
+        """Block in a column; a column that the table does not have reads as null (tables are padded with zeros)."""
+        table = self.tables[group]
+        return table[column] if column < len(table) else NULL_BLOCK
+
+
+@attrs.frozen
+class Worker:
+    """What the worker keeps between steps."""
+
+    memory: Memory
+    mirrors: Mapping[str, Mirror] = attrs.Factory(dict)
+
+
+def new_worker(configuration: Configuration) -> Worker:
+    """A worker whose memory holds nothing and that knows no requests."""
+    return Worker(empty_memory(configuration.pool_blocks))
+
+
+def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
+    """Execute one step. Asynchronous loads of the plan write only when they end (`end_load`)."""
+    step = _Execution(configuration, worker.memory.wipe(plan.taken), _updated(worker.mirrors, plan), plan)
+    if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
+        step.load()
+        step.copy_states()
+    else:
+        step.copy_states()
+        step.load()
+    execution = step.forward()
+    return Worker(step.memory, step.mirrors), execution
+
+
+def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
+    """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
+    ended = attrs.evolve(load, fails=not succeeded)
+    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,)))
+
+
+def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
+    updated = {request: mirror for request, mirror in mirrors.items() if request not in plan.dropped}
+    for chunk in plan.chunks:
+        if chunk.starts:
+            updated[chunk.request] = Mirror(chunk.new_blocks)
+        else:
+            mirror = updated[chunk.request]
+            grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
+            updated[chunk.request] = attrs.evolve(mirror, tables=grown)
+    return updated
+
+
+@attrs.frozen
+class _Copy:
+    """A recurrent state that was copied to another column before the forward: whence, and what it was."""
+
+    column: int
+    block: int
+    content: Content
+
+
+class _Execution:
+    """The step under way; memory and mirrors are replaced as it proceeds."""
+
+    def __init__(
+        self, configuration: Configuration, memory: Memory, mirrors: dict[str, Mirror], plan: StepPlan
+    ) -> None:
+        self.configuration = configuration
+        self.memory = memory
+        self.mirrors = mirrors
+        self.plan = plan
+        self.synchronous = tuple(load for load in plan.loads if not load.asynchronous)
+        self.copies: dict[tuple[str, int], _Copy] = {}
+        self.read_before_load: set[int] = set()
+
+    def load(self) -> None:
+        """The synchronous loads of the step."""
+        destinations = {write.block for load in self.synchronous for write in writes_of(self.configuration, load)}
+        self.read_before_load = destinations & {copy.block for copy in self.copies.values()}
+        self.memory = write_loads(self.configuration, self.memory, self.synchronous)
+
+    def copy_states(self) -> None:
+        """Each state moves to the column in which its chunk ends. All sources are read before any copy is written."""
+        writes: list[tuple[int, Content]] = []
+        for chunk in self.plan.chunks:
+            mirror = self.mirrors[chunk.request]
+            for group, block in self._recurrent_groups():
+                source, destination = _source_column(mirror, chunk, block), column_ending_at(chunk.end, block)
+                if source is None or source == destination:
+                    continue
+                read = mirror.block(group, source)
+                content = self.memory.read(read)
+                self.copies[chunk.request, group] = _Copy(source, read, content)
+                writes.append((mirror.block(group, destination), content))
+        for written, content in writes:
+            self.memory = self.memory.write(written, content)
+
+    def forward(self) -> Execution:
+        """Attention writes of all chunks, then reads, then recurrent writes. What was computed from a bad read is
+        wrong, and so is, in the same step, whatever is computed from it."""
+        chunks = self.plan.chunks
+        for chunk in chunks:
+            for block, written in self._attention_writes(chunk):
+                self.memory = self.memory.write(block, written)
+        bad_reads = {
+            chunk.request: (*self._bad_state_reads(chunk), *self._bad_attention_reads(chunk)) for chunk in chunks
+        }
+        tainted: set[str] = set()
+        while newly := [chunk for chunk in chunks if bad_reads[chunk.request] and chunk.request not in tainted]:
+            for chunk in newly:
+                tainted.add(chunk.request)
+                for block, written in self._attention_writes(chunk):
+                    self.memory = self.memory.taint(block, written.group, written.start)
+            for chunk in chunks:
+                if chunk.request not in tainted:
+                    bad_reads[chunk.request] = tuple(self._bad_attention_reads(chunk))
+        for chunk in chunks:
+            self._end_chunk(chunk, sound=chunk.request not in tainted)
+        return Execution(
+            chunks=tuple(self._outcome(chunk, sound=chunk.request not in tainted) for chunk in chunks),
+            bad_reads=tuple(read for chunk in chunks for read in bad_reads[chunk.request]),
+            lost_writes=tuple(write for chunk in chunks for write in self._lost_writes(chunk)),
+        )
+
+    def _end_chunk(self, chunk: Chunk, *, sound: bool) -> None:
+        mirror = self.mirrors[chunk.request]
+        running_column = None
+        for group, block in self._recurrent_groups():
+            running_column = column_ending_at(chunk.end, block)
+            state = RecurrentState(group, chunk.prefix[: chunk.end]) if sound else TAINTED
+            self.memory = self.memory.write(mirror.block(group, running_column), state)
+        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound)
+
+    def _outcome(self, chunk: Chunk, *, sound: bool) -> ChunkOutcome:
+        return ChunkOutcome(
+            request=chunk.request,
+            computed=chunk.computed,
+            end=chunk.end,
+            starts=chunk.starts,
+            sound=sound,
+            copied=tuple(group for request, group in self.copies if request == chunk.request),
+            load_failed=any(load.request == chunk.request and load.fails for load in self.synchronous),
+        )
+
+    def _bad_state_reads(self, chunk: Chunk) -> Iterator[BadRead]:
+        """The state the chunk starts from is read in the column where it ends; a wrong one was perhaps copied there."""
+        if chunk.computed == 0:
+            return
+        mirror = self.mirrors[chunk.request]
+        for group, block in self._recurrent_groups():
+            column = column_ending_at(chunk.end, block)
+            read = mirror.block(group, column)
+            needed, found = RecurrentState(group, chunk.prefix[: chunk.computed]), self.memory.read(read)
+            if read != NULL_BLOCK and self.memory.holds(read, needed):
+                continue
+            copy = self.copies.get((chunk.request, group))
+            if copy is not None and copy.content == found:
+                column, read = copy.column, copy.block
+            yield self._bad_read(chunk, column, read, needed, found)
+
+    def _bad_attention_reads(self, chunk: Chunk) -> Iterator[BadRead]:
+        """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
+        mirror = self.mirrors[chunk.request]
+        for group, spec in self._attention_groups():
+            first = 0 if spec.window is None else max(0, chunk.computed - spec.window + 1)
+            for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
+                for column, needed in _columns_of(chunk, group, spec.block, start, end):
+                    read = mirror.block(group, column)
+                    if read == NULL_BLOCK or not self.memory.holds(read, needed):
+                        yield self._bad_read(chunk, column, read, needed, self.memory.read(read))
+
+    def _bad_read(
+        self, chunk: Chunk, column: int, block: int, needed: AttentionKV | RecurrentState, found: Content
+    ) -> BadRead:
+        if block == NULL_BLOCK:
+            reason = Reason.NULL_BLOCK
+        elif isinstance(needed, RecurrentState) and block in self.read_before_load:
+            reason = Reason.BEFORE_LOAD
+        elif found == UNWRITTEN or _missing_slots(needed, found):
+            reason = Reason.UNWRITTEN
+        else:
+            reason = Reason.WRONG_CONTENT
+        return BadRead(chunk.request, needed.group, column, block, needed, found, chunk.computed, chunk.starts, reason)
+
+    def _attention_writes(self, chunk: Chunk) -> Iterator[tuple[int, AttentionKV]]:
+        mirror = self.mirrors[chunk.request]
+        for group, spec in self._attention_groups():
+            for column, written in _columns_of(chunk, group, spec.block, chunk.computed, chunk.end):
+                yield mirror.block(group, column), written
+
+    def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
+        mirror = self.mirrors[chunk.request]
+        for group, spec in enumerate(self.configuration.groups):
+            first = chunk.end - 1 if spec.recurrent else chunk.computed
+            for column in range(first // spec.block, columns_for(chunk.end, spec.block)):
+                if mirror.block(group, column) == NULL_BLOCK:
+                    yield LostWrite(chunk.request, group, column)
+
+    def _recurrent_groups(self) -> Iterable[tuple[int, int]]:
+        return ((index, group.block) for index, group in enumerate(self.configuration.groups) if group.recurrent)
+
+    def _attention_groups(self) -> Iterable[tuple[int, Group]]:
+        return ((index, group) for index, group in enumerate(self.configuration.groups) if not group.recurrent)
+
+
+def _source_column(mirror: Mirror, chunk: Chunk, block: int) -> int | None:
+    """Column from which the state is copied: the running one, or that of `computed` right after an admission."""
+    if chunk.computed == 0:
+        return None
+    return column_ending_at(chunk.computed, block) if mirror.running_column is None else mirror.running_column
+
+
+def _columns_of(chunk: Chunk, group: int, block: int, start: int, end: int) -> Iterator[tuple[int, AttentionKV]]:
+    """The tokens [start, end) column by column."""
+    for column in range(start // block, columns_for(end, block)):
+        first, last = max(start, column * block), min(end, (column + 1) * block)
+        if first < last:
+            yield column, AttentionKV(group, first, chunk.prefix[:last])
+
+
+def _missing_slots(needed: AttentionKV | RecurrentState, found: Content) -> bool:
+    """Whether `found` is KV of the needed prefix, only not all of it."""
+    if not isinstance(needed, AttentionKV) or not isinstance(found, AttentionKV) or found.group != needed.group:
+        return False
+    shared = min(found.end, needed.end)
+    return found.prefix[:shared] == needed.prefix[:shared]

@@ -1,0 +1,201 @@
+"""The engine `fuzz`: series of Hypothesis runs, each new finding minimised, replayed and reported as a trace."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import attrs
+import hypothesis
+from hypothesis.stateful import run_state_machine_as_test
+
+from model.configuration import Eviction
+from model.connector import Leaf
+from model.errors import IllegalAction
+from model.policy import Policy
+from model.trace import Expectation, Trace
+from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
+from properties.machine import Campaign, Falsified, Signature, machine_for, rules_of
+from properties.minimise import minimise
+from properties.policy_guard import PolicyLoops, guarded
+from properties.replay import replay
+from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
+
+ENGINE = "fuzz"
+
+MOST_SERIES = 4
+"""Series without a finding that a campaign runs to meet every event."""
+
+
+@attrs.frozen
+class Profile:
+    """How much to run: runs of at most `actions` rules each. Without a `seed` of its own a profile draws one.
+
+    `needs_events` if a run that misses an event counts as vacuous; too short a profile cannot meet them all.
+    """
+
+    name: str
+    runs: int
+    actions: int
+    seed: int | None
+    needs_events: bool
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("quick", runs=60, actions=14, seed=0, needs_events=False),
+        Profile("ci", runs=300, actions=18, seed=0, needs_events=True),
+        Profile("nightly", runs=6000, actions=30, seed=None, needs_events=True),
+    )
+}
+
+
+def fuzz(
+    policy: Policy,
+    profile: Profile,
+    *,
+    seed: int | None = None,
+    cell: Cell = REQUIRED_CELL,
+    fixed_leaf: Leaf | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Result, ...]:
+    """Run the profile under both eviction modes: a result per finding, per property that held, and per event.
+
+    Outside REQUIRED_CELL, or with a `fixed_leaf` that may be dishonest, nothing is required.
+    """
+    seeds = (seed, profile.seed, random.SystemRandom().randrange(2**32))
+    chosen = next(number for number in seeds if number is not None)
+    series: list[Series] = []
+    for eviction in Eviction:
+        progress(f"fuzz {policy.name}, {eviction.value} eviction")
+        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf)
+        try:
+            findings = tuple(_findings(campaign, profile, chosen))
+        except PolicyLoops as loops:
+            return (
+                Result(
+                    property="POLICY-TOTAL", engine=ENGINE, verdict=Verdict.UNKNOWN, required=True, reason=str(loops)
+                ),
+            )
+        series.append(Series(campaign, findings, chosen))
+    base = Result(
+        property="",
+        engine=ENGINE,
+        verdict=Verdict.HOLDS_WITHIN,
+        required=cell == REQUIRED_CELL and fixed_leaf is None,
+        cell=cell,
+        scope="; ".join(each.scope for each in series),
+    )
+    violated = tuple(_violated(base, series))
+    # Findings cut runs short: what such runs did not meet says nothing.
+    events = () if violated else _events(base, series, profile.needs_events)
+    return (*violated, *_held(base, series), *events)
+
+
+@attrs.frozen
+class Series:
+    """All runs of one campaign, and what was found in them."""
+
+    campaign: Campaign
+    findings: tuple[tuple[Signature, Trace], ...]
+    seed: int
+
+    @property
+    def scope(self) -> str:
+        campaign = self.campaign
+        sampled = f"{campaign.runs} runs with {campaign.actions} actions"
+        return f"{sampled}, {campaign.eviction.value} eviction, seed {self.seed}"
+
+
+def _violated(base: Result, series: list[Series]) -> Iterator[Result]:
+    for each in series:
+        for (property, case), trace in each.findings:
+            yield attrs.evolve(
+                base,
+                property=property,
+                case=case,
+                verdict=Verdict.VIOLATED,
+                scope=each.scope,
+                reason=trace.title,
+                trace=trace,
+            )
+
+
+def _held(base: Result, series: list[Series]) -> Iterator[Result]:
+    """Checked properties without a finding; vacuous if a rule never fired."""
+    violated = {property for each in series for (property, _), _ in each.findings}
+    idle = {rule for each in series for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
+    for invariant in INVARIANTS.values():
+        if invariant.status is Status.CHECKED and invariant.id not in violated:
+            held = attrs.evolve(base, property=invariant.id)
+            if idle:
+                reason = f"these rules never fired: {', '.join(sorted(idle))}"
+                held = attrs.evolve(held, verdict=Verdict.VACUOUS, reason=reason)
+            yield held
+
+
+def _events(base: Result, series: list[Series], needed: bool) -> Iterator[Result]:
+    """Events that had to be reached under at least one eviction mode to which they apply."""
+    met = sum((each.campaign.met for each in series), Counter[str]())
+    for name in sorted(set().union(*(_applicable(each.campaign) for each in series))):
+        result = attrs.evolve(
+            base, property=name, required=base.required and needed, detail={"kind": "sometimes", "times": met[name]}
+        )
+        if not met[name]:
+            result = attrs.evolve(result, verdict=Verdict.VACUOUS, reason="never happened in these runs; run more")
+        yield result
+
+
+def _findings(campaign: Campaign, profile: Profile, seed: int) -> Iterator[tuple[Signature, Trace]]:
+    """New findings, one after another: each series ends with the first finding that no earlier one was.
+
+    After a series without one, further series follow until every event was met, at most MOST_SERIES of them.
+    """
+    settings = hypothesis.settings(
+        max_examples=profile.runs,
+        stateful_step_count=profile.actions,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        # Shrinking is left to `minimise`: it replays traces, which is far cheaper than to draw them again.
+        phases=(hypothesis.Phase.generate,),
+    )
+    needed = _applicable(campaign) if profile.needs_events else frozenset()
+    clean = 0
+    for number in itertools.count():
+        machine = hypothesis.seed(seed + number)(machine_for(campaign))
+        try:
+            with hypothesis.reporting.with_reporter(lambda _: None):
+                run_state_machine_as_test(machine, settings=settings)
+        except Falsified as falsified:
+            signature = (falsified.violation.property, falsified.violation.case)
+            yield signature, _confirmed(campaign.policy, signature, falsified.trace)
+            campaign.known.add(signature)
+        else:
+            clean += 1
+            if campaign.known or needed <= campaign.met.keys() or clean == MOST_SERIES:
+                return
+
+
+def _applicable(campaign: Campaign) -> frozenset[str]:
+    return applicable_events(Setting(campaign.policy, campaign.cell.configuration_class, campaign.eviction))
+
+
+def _confirmed(policy: Policy, signature: Signature, trace: Trace) -> Trace:
+    """The minimised trace, which violates the same property again when it is replayed."""
+
+    def violated(candidate: Trace) -> tuple[Signature, ...]:
+        try:
+            found = replay(candidate, policy).violations
+        except IllegalAction:
+            return ()
+        return tuple((violation.property, violation.case) for violation in found)
+
+    minimal = minimise(trace, lambda candidate: signature in violated(candidate))
+    names = tuple(sorted({name for name, _ in violated(minimal)}))
+    return attrs.evolve(minimal, source=ENGINE, expectations=(Expectation(policy.name, violates=names),))

@@ -1,0 +1,1 @@
+"""The entries of the catalogue by theme. `properties/catalogue.py` collects them."""

@@ -1,0 +1,190 @@
+"""The blocks: who owns what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import attrs
+
+from model.execution import BadRead, Reason
+from model.pool import NULL_BLOCK
+from model.request import Status
+from model.system import Observation, System
+from properties import wording
+from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.first_reads import bad_reads, is_first_read
+
+MOST_STATES = 2
+"""Recurrent blocks a request holds at a time: the state it came from and the running one."""
+
+
+@attrs.frozen
+class Holding:
+    """One entry of a block table."""
+
+    request: str
+    group: int
+    column: int
+
+
+def holdings(system: System) -> dict[int, list[Holding]]:
+    """Non-null block -> the table entries that name it."""
+    held: dict[int, list[Holding]] = defaultdict(list)
+    for name, request in system.scheduler.requests.items():
+        for group, table in enumerate(request.tables):
+            for column, block in enumerate(table):
+                if block != NULL_BLOCK:
+                    held[block].append(Holding(name, group, column))
+    return held
+
+
+def exclusive(observation: Observation) -> Iterator[Finding]:
+    for message in (
+        *_shared_blocks(observation.after),
+        *_null_block(observation),
+        *_overwritten(observation),
+        *_tables_that_differ(observation),
+    ):
+        yield None, message
+
+
+def _shared_blocks(system: System) -> Iterator[str]:
+    pool = system.scheduler.pool
+    for block, holders in holdings(system).items():
+        if pool.refs[block] < len(holders):
+            yield f"block {block} is in {len(holders)} table entries but has {pool.refs[block]} references"
+        label = pool.labels[block]
+        if label is None:
+            # A request whose hit was withdrawn holds it only until its own load ends, and will not read it.
+            owners = [
+                holder.request for holder in holders if not system.scheduler.requests[holder.request].hit_withdrawn
+            ]
+            if len(owners) > 1:
+                names = ", ".join(owners)
+                yield f"block {block} has no hash, and more than one owner: {names}"
+            continue
+        for holder in holders:
+            tokens = (holder.column + 1) * system.configuration.groups[holder.group].block
+            own = system.scheduler.requests[holder.request].tokens[:tokens]
+            if (holder.group, own) != (label.group, label.prefix):
+                yield (
+                    f"block {block} is cached for {len(label.prefix)} tokens of group {label.group}, but "
+                    f"{holder.request} holds it in column {holder.column} of group {holder.group}"
+                )
+
+
+def _null_block(observation: Observation) -> Iterator[str]:
+    """A request that starts from a null block had no hit there: HIT-RESUME or HIT-COVER reports that."""
+    pool = observation.after.scheduler.pool
+    if pool.refs[NULL_BLOCK] or pool.labels[NULL_BLOCK] is not None or NULL_BLOCK in pool.free:
+        yield "the null block is referenced, cached or free"
+    if observation.execution is None:
+        return
+    for write in observation.execution.lost_writes:
+        if write.request not in observation.rolled_back:
+            yield f"{write.request} writes to the null block: group {write.group}, column {write.column}"
+    for read in bad_reads(observation):
+        if read.reason is Reason.NULL_BLOCK and not is_first_read(read):
+            yield _told(observation, read)
+
+
+def _overwritten(observation: Observation) -> Iterator[str]:
+    """What a request wrote itself is not there any more."""
+    for read in bad_reads(observation):
+        if not is_first_read(read) and read.reason is not Reason.NULL_BLOCK:
+            yield _told(observation, read)
+
+
+def _told(observation: Observation, read: BadRead) -> str:
+    prefix = observation.after.texts[read.request]
+    return f"{read.request}: {wording.bad_read(observation.after.configuration, read, prefix)}"
+
+
+def _tables_that_differ(observation: Observation) -> Iterator[str]:
+    """The scheduler nulls columns without telling the worker, so only what it has not nulled can be compared."""
+    if observation.plan is None:
+        return
+    for chunk in observation.plan.chunks:
+        request = observation.after.scheduler.requests.get(chunk.request)
+        if request is None or request.status is not Status.RUNNING:
+            continue
+        mirror = observation.after.worker.mirrors[chunk.request]
+        for group, table in enumerate(request.tables):
+            for column, block in enumerate(table):
+                mirrored = mirror.block(group, column)
+                if block not in (NULL_BLOCK, mirrored):
+                    yield (
+                        f"{chunk.request}: column {column} of group {group} is block {block} for the scheduler "
+                        f"and block {mirrored} for the worker"
+                    )
+
+
+def no_leak(observation: Observation) -> Iterator[Finding]:
+    for message in _leaks(observation.after):
+        yield None, message
+
+
+def _leaks(system: System) -> Iterator[str]:
+    pool = system.scheduler.pool
+    held = holdings(system)
+    for block, refs in enumerate(pool.refs):
+        if refs > len(held.get(block, ())):
+            yield f"block {block} has {refs} references but is in {len(held.get(block, ()))} table entries"
+    unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
+    if sorted(pool.free) != unreferenced:
+        yield f"free are {sorted(pool.free)}, unreferenced are {unreferenced}"
+    reachable = {block: label for label, blocks in pool.cached.items() for block in blocks}
+    labels = {block: label for block, label in enumerate(pool.labels) if label is not None}
+    if reachable != labels:
+        yield f"blocks {sorted(reachable)} are found by a hash, blocks {sorted(labels)} have one"
+    for name, request in system.scheduler.requests.items():
+        for group, table in enumerate(request.tables):
+            states = sum(block != NULL_BLOCK for block in table)
+            if system.configuration.groups[group].recurrent and states > MOST_STATES:
+                yield f"{name} holds {states} recurrent blocks of group {group}"
+        if request.status is Status.WAITING and not request.computed and any(request.tables):
+            yield f"{name} has computed nothing and holds blocks"
+
+
+ENTRIES = (
+    Invariant(
+        id="OWN-EXCLUSIVE",
+        number="I8",
+        kind=Kind.SAFETY,
+        statement="A physical block serves one purpose at a time; every local hit that R needs is referenced, in all "
+        "groups, before anything is allocated; unhashed and scratch blocks have one owner; core and worker tables "
+        "agree; the null block is never read or written.",
+        reason="Two owners write over each other, and neither notices.",
+        reports=(
+            "vllm #44409",
+            "vllm #51766",
+            "vllm #56733",
+            "vllm-ascend #16752",
+            "vllm #33937",
+            "SGLang #30986",
+        ),
+        waits_for="scratch blocks of speculative decoding",
+        predicate=exclusive,
+    ),
+    Invariant(
+        id="OWN-RESERVE",
+        number="I9",
+        kind=Kind.SAFETY,
+        statement="The number of blocks estimated before an admission is at least the number allocated.",
+        reason="An allocation that fails half-way stops the engine.",
+        waits_for="an estimate: the model takes the blocks, and undoes the admission if they do not suffice",
+    ),
+    Invariant(
+        id="OWN-LEAK",
+        number="I17",
+        kind=Kind.SAFETY,
+        statement="Every block is owned by a request, held for a copy, a deferred free or a connector, reachable by a "
+        "hash, or free; superseded or aborted state is released exactly once; a request holds a bounded number of "
+        "recurrent blocks.",
+        reason="A leaked block is lost until the engine restarts.",
+        reports=("SGLang #28692", "SGLang #30986"),
+        waits_for="copies, deferred frees and blocks held by connectors",
+        predicate=no_leak,
+    ),
+)

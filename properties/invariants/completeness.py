@@ -1,0 +1,77 @@
+"""Completeness, which is not safety: the price of being too careful. And that a policy decides at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.actions import Drain, Step
+from model.request import Status
+from model.system import Observation
+from properties.invariant import Finding, Invariant, Kind
+
+
+def progress(observation: Observation) -> Iterator[Finding]:
+    """A step with a full budget that does nothing, while nobody waits for an answer or a load: nothing ever will."""
+    action, after = observation.action, observation.after
+    if not isinstance(action, Step | Drain) or observation.plan is None or after.assertion:
+        return
+    if action.budget is not None and action.budget < after.configuration.budget:
+        return
+    if observation.plan.chunks or observation.admissions or observation.preempted or observation.asked_again:
+        return
+    requests = after.scheduler.requests.values()
+    if any(request.status in (Status.LOADING, Status.ABORTED_LOADING) for request in requests):
+        return
+    # Loaded requests may block each other here, for want of the reserve that vLLM keeps for them.
+    if any(request.status is not Status.RUNNING and any(request.tables) for request in requests):
+        return
+    for name, request in after.scheduler.requests.items():
+        yield None, f"{name} is {request.status.value} at {request.computed} of {len(request.tokens)} tokens for ever"
+
+
+ENTRIES = (
+    Invariant(
+        id="REACH",
+        number="I15",
+        kind=Kind.COMPLETENESS,
+        statement="Every boundary that the retention policy promises to a lookup, after cap, drop and junction, is "
+        "materialised, retained, published and storable; the reported hit is the greatest safe one that the policy's "
+        "rules allow.",
+        reason="A cache that never hits is safe and useless.",
+        reports=(
+            "vllm #56142",
+            "vllm #42547",
+            "vllm #44243",
+            "vllm #54076",
+            "vllm #51771",
+            "vllm #55760",
+            "vllm #53945",
+            "vllm #57616",
+            "vllm #50235",
+            "vllm #52773",
+            "SGLang #22935",
+            "vllm #56972",
+        ),
+        proof="reconciling lookup: no greater boundary is common to all groups",
+        waits_for="retention settings, drop and junction",
+    ),
+    Invariant(
+        id="PROGRESS",
+        number="I16",
+        kind=Kind.COMPLETENESS,
+        statement="No wait for a load that never starts, no endless zero-token schedule; a one-shot source reports 0 "
+        "once consumed.",
+        reason="A request that never runs again holds its blocks for ever.",
+        reports=("LMCache #2879", "vllm #53250", "vllm #31583", "1Cat-vLLM #472"),
+        waits_for="one-shot sources; the reserve of blocks for loading requests (`_inflight_prefill_reserved_blocks`)",
+        predicate=progress,
+    ),
+    Invariant(
+        id="POLICY-TOTAL",
+        kind=Kind.SAFETY,
+        statement="A policy decides on every reachable input: no part of it raises.",
+        reason="An exception in the policy stops the scheduler, and every request with it.",
+        proof="every engine that runs the policy: a feasible path that raises is a violation",
+        checked_by="the guard around the policy (properties/policy_guard.py)",
+    ),
+)

@@ -1,0 +1,206 @@
+"""The connector: loads, saves, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.actions import EndLoad
+from model.admission import Admission
+from model.connector import Leaf, leaves_of
+from model.execution import Reason
+from model.plan import Load
+from model.request import Request, Status
+from model.system import Observation
+from properties import wording
+from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.content import mislabelled
+from properties.invariants.first_reads import bad_first_reads, bad_reads, misread, written_blocks
+
+
+def one_source(observation: Observation) -> Iterator[Finding]:
+    for admission in observation.admissions:
+        yield from ((None, message) for message in _wrong_loaders(observation, admission))
+    for name, request in observation.after.scheduler.requests.items():
+        before = observation.before.scheduler.requests.get(name)
+        if before is not None and before.status is Status.LOADED and request.asked != before.asked:
+            yield None, f"{name} is asked again although its load has completed"
+
+
+def _wrong_loaders(observation: Observation, admission: Admission) -> Iterator[str]:
+    decision = admission.decision
+    for load in admission.loads:
+        if not load.assigned:
+            yield f"{decision.request}: {load.leaf.name} is told to load nothing and writes all the same"
+    connector = observation.after.configuration.connector
+    if connector is None or decision.external <= 0 or observation.after.assertion:
+        return
+    loaders = [load.leaf for load in admission.loads if load.assigned]
+    leaves = list(leaves_of(connector))
+    source = decision.answer.source
+    winner = leaves[source] if 0 <= source < len(leaves) else None
+    if winner is None or loaders != [winner]:
+        names = ", ".join(leaf.name for leaf in loaders) or "no leaf"
+        answered = winner.name if winner else "no leaf"
+        yield f"{decision.request}: {names} loads, {answered} stands behind the answer E = {decision.answer.tokens}"
+        return
+    request = observation.before.scheduler.requests[decision.request]
+    said = _said(request, winner, decision.asked)
+    if said != decision.answer.tokens:
+        yield f"{decision.request}: {winner.name} answered E = {said}, the composite said {decision.answer.tokens}"
+
+
+def _said(request: Request, leaf: Leaf, asked: int) -> int:
+    """What `leaf` itself answers when `request` is asked next, from boundary `asked`."""
+    script = request.answers.get(leaf.name, ())
+    if not script:
+        return 0
+    tokens = script[min(request.asked.get(leaf.name, 0), len(script) - 1)].tokens or 0
+    return max(0, min(tokens, len(request.tokens) - asked - leaf.conduct.within_range))
+
+
+def load_before_read(observation: Observation) -> Iterator[Finding]:
+    for read in bad_first_reads(observation):
+        if read.reason is Reason.BEFORE_LOAD:
+            _, message = misread(observation, read)
+            yield None, message
+
+
+def exact(observation: Observation) -> Iterator[Finding]:
+    for admission in observation.admissions:
+        decision = admission.decision
+        promised = (decision.asked, decision.answer.tokens)
+        if decision.external != 0 and (decision.local, decision.external) != promised:
+            yield (
+                None,
+                f"{decision.request}: asked from {decision.asked} the answer was E = {decision.answer.tokens}; "
+                f"adopted is {wording.sum_of(decision.local, decision.external)}",
+            )
+
+
+def asking_is_pure(observation: Observation) -> Iterator[Finding]:
+    for name in observation.asked_again:
+        request = observation.after.scheduler.requests[name]
+        if any(request.tables) or request.computed or request.loads:
+            yield None, f"{name} has blocks, computed tokens or loads after an answer that was unknown"
+
+
+def rolled_back(observation: Observation) -> Iterator[Finding]:
+    for message in (*_failed_synchronously(observation), *_failed_asynchronously(observation)):
+        yield None, message
+
+
+def _failed_synchronously(observation: Observation) -> Iterator[str]:
+    failed = _failed(observation)
+    if not failed:
+        return
+    for load in failed:
+        request = observation.after.scheduler.requests.get(load.request)
+        if request is None or request.computed or any(request.tables):
+            yield f"{load.request}: its load of [{load.start}, {load.end}) failed, and it goes on"
+    for name in observation.rolled_back:
+        before = observation.before.scheduler.requests[name]
+        request = observation.after.scheduler.requests.get(name)
+        if request is None or request.tokens != before.tokens:
+            yield f"{name} was rolled back and its output of the failed step is kept"
+    poisoned = written_blocks(observation, observation.rolled_back)
+    for read in bad_reads(observation):
+        if read.block in poisoned:
+            yield f"{read.request} reads block {read.block}, written from a load that failed, and is not rolled back"
+    for block, label in mislabelled(observation.after).items():
+        if block in poisoned:
+            yield f"block {block} is still cached for {len(label.prefix)} tokens of group {label.group}"
+
+
+def _failed(observation: Observation) -> tuple[Load, ...]:
+    plan = observation.plan
+    return () if plan is None else tuple(load for load in plan.loads if load.fails and load.assigned)
+
+
+def _failed_asynchronously(observation: Observation) -> Iterator[str]:
+    """A request whose asynchronous load failed may only start from a new admission."""
+    action = observation.action
+    if isinstance(action, EndLoad) and not action.succeeded:
+        request = observation.after.scheduler.requests.get(action.request)
+        if request is not None and request.status is not Status.LOAD_FAILED:
+            yield f"{action.request}: its load failed, and it counts as {request.status.value}"
+    if observation.plan is None:
+        return
+    admitted = {admission.decision.request: admission.decision.resume for admission in observation.admissions}
+    for chunk in observation.plan.chunks:
+        before = observation.before.scheduler.requests[chunk.request]
+        if before.status is Status.LOAD_FAILED and admitted.get(chunk.request) != chunk.computed:
+            yield f"{chunk.request}: its load failed, and it runs from {chunk.computed}"
+
+
+ENTRIES = (
+    Invariant(
+        id="LOAD-SOURCE",
+        number="I11",
+        kind=Kind.SAFETY,
+        statement="Only the child that was assigned E > 0 loads; there is one completion, after the last loader; the "
+        "last answer of an admission attempt is the one that is used; a request whose load has completed is not asked "
+        "again.",
+        reason="A second loader writes into the same blocks, at any time.",
+        reports=("vllm #18232", "vllm #51846", "vllm #53250", "LMCache #4355"),
+        proof="composition: the winner alone is assigned tokens, and they are those it answered",
+        waits_for="completions reported by several children",
+        predicate=one_source,
+    ),
+    Invariant(
+        id="LOAD-ORDER",
+        kind=Kind.SAFETY,
+        statement="A synchronous load is complete before anything reads its destination, the copy of the last state to "
+        "the running column included.",
+        reason="The copy moves an unwritten block into the running column; the load then fills a block nobody reads.",
+        reports=("vllm #43935", "vllm-ascend #9533"),
+        predicate=load_before_read,
+    ),
+    Invariant(
+        id="LOAD-EXACT",
+        kind=Kind.SAFETY,
+        statement="A positive E is used exactly as answered, or not at all.",
+        reason="The state was promised at L + E; at a trimmed boundary there is none.",
+        reports=("vllm #39702",),
+        proof="decision: the adopted interval is the one that was answered",
+        predicate=exact,
+    ),
+    Invariant(
+        id="ASK-PURE",
+        kind=Kind.SAFETY,
+        statement="Asking has no effect: it may be repeated, or its answer dropped, until the allocation is announced.",
+        reason="A request is asked again after every postponement, and an answer that the policy drops is never used.",
+        waits_for="leaves that keep a state of their own",
+        predicate=asking_is_pure,
+    ),
+    Invariant(
+        id="LOAD-PIN",
+        number="I12",
+        kind=Kind.SAFETY,
+        statement="What backs the answer that is used stays until the load ends; a dropped answer pins nothing.",
+        reason="Between answer and load other requests evict from the store.",
+        reports=("vllm #39702", "vllm #42289"),
+        waits_for="stores whose objects can be evicted; blocks of a loading request are covered by OWN-EXCLUSIVE",
+    ),
+    Invariant(
+        id="LOAD-ROLLBACK",
+        number="I10",
+        kind=Kind.SAFETY,
+        statement="After a failure the kept prefix is at most the deepest boundary valid in all groups; failed blocks "
+        "are unpublished; failures are named by request, or by (request, group, block), never by a bare block number; "
+        "output of a poisoned step is dropped.",
+        reason="What a failed load left behind is read as if it had succeeded.",
+        reports=("vllm #50388", "vllm #56733", "vllm #49250", "vllm #54733", "SGLang #30986"),
+        waits_for="failures of single blocks: the model knows whole-request failures, which go back to 0",
+        predicate=rolled_back,
+    ),
+    Invariant(
+        id="STORE-FENCE",
+        number="I18",
+        kind=Kind.SAFETY,
+        statement="The source of a pending store is not reallocated or reread after it lost its owner, whichever child "
+        "caused the reallocation.",
+        reason="The store would save the next owner's content under the former owner's key.",
+        reports=("vllm #51358", "vllm #46951", "vllm #42959"),
+        waits_for="saves",
+    ),
+)

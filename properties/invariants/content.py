@@ -1,0 +1,119 @@
+"""The content: what the blocks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.actions import Reset
+from model.configuration import Configuration
+from model.execution import Reason
+from model.memory import AttentionKV, RecurrentState
+from model.pool import Label
+from model.system import Observation, System
+from properties import wording
+from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.first_reads import bad_first_reads, misread, written_blocks
+
+
+def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
+    """What a block that is cached for `label` has to hold."""
+    group = configuration.groups[label.group]
+    if group.recurrent:
+        return RecurrentState(label.group, label.prefix)
+    return AttentionKV(label.group, len(label.prefix) - group.block, label.prefix)
+
+
+def mislabelled(system: System) -> dict[int, Label]:
+    """Blocks that do not hold what they are cached for."""
+    memory = system.worker.memory
+    return {
+        block: label
+        for block, label in enumerate(system.scheduler.pool.labels)
+        if label is not None and not memory.holds(block, promised(system.configuration, label))
+    }
+
+
+def label_is_content(observation: Observation) -> Iterator[Finding]:
+    known = mislabelled(observation.before)
+    spoilt = _spoilt_by_bad_reads(observation)
+    for block, label in mislabelled(observation.after).items():
+        if known.get(block) == label or block in spoilt:
+            continue
+        found = wording.content(observation.after.worker.memory.read(block), label.prefix)
+        needed = wording.need(promised(observation.after.configuration, label))
+        yield (
+            None,
+            f"block {block} is cached for {len(label.prefix)} tokens (last: {label.prefix[-1]}) "
+            f"of {wording.group_name(observation.after.configuration, label.group)}, "
+            f"so it has to hold {needed}; it holds {found}",
+        )
+
+
+def _spoilt_by_bad_reads(observation: Observation) -> set[int]:
+    """Blocks that hold what a request computed after it had read wrongly: what is reported is the read. A request that
+    a failed load rolled back is not reported there, so what it left behind is reported here."""
+    if observation.execution is None:
+        return set()
+    unsound = {chunk.request for chunk in observation.execution.chunks if not chunk.sound}
+    misled = unsound - set(observation.rolled_back)
+    earlier = observation.before.worker.mirrors
+    misled_before = {
+        chunk.request
+        for chunk in observation.execution.chunks
+        if chunk.request in misled and not chunk.starts and not earlier[chunk.request].sound
+    }
+    held = {block for name in misled_before for table in earlier[name].tables for block in table}
+    return written_blocks(observation, misled) | held
+
+
+def written_before_read(observation: Observation) -> Iterator[Finding]:
+    """A first read that found nothing yet, of a block that holds what was needed once the step is over."""
+    memory = observation.after.worker.memory
+    for read in bad_first_reads(observation):
+        if read.reason is not Reason.BEFORE_LOAD and memory.holds(read.block, read.needed):
+            case, message = misread(observation, read)
+            yield case, f"{message}; it is written later in the same step"
+    if isinstance(observation.action, Reset) and any(observation.after.scheduler.pool.labels):
+        yield None, "blocks are still cached after a reset"
+
+
+ENTRIES = (
+    Invariant(
+        id="STATE-LABEL",
+        number="I5",
+        kind=Kind.SAFETY,
+        statement="A block or stored object reachable under the hash of n tokens holds state@n (or the KV of that "
+        "span), is not null, scratch or recycled, and the labelled content does not change while it is reachable (an "
+        "attention block may grow beyond its label).",
+        reason="A wrong label is found by every later request with that prefix, silently, until the cache is reset.",
+        reports=(
+            "vllm #45477",
+            "vllm #34587",
+            "vllm #56525",
+            "LMCache #4247",
+            "vllm #51358",
+            "LMCache #4984",
+            "vllm #51766",
+            "UCM #1130",
+            "vllm #42959",
+            "vllm #49125",
+            "vllm #54076",
+            "tair-kvcache #257",
+            "SGLang #32555",
+        ),
+        waits_for="stored objects, partial tails, speculative scratch blocks; the proof of cache soundness",
+        predicate=label_is_content,
+    ),
+    Invariant(
+        id="STATE-VISIBLE",
+        number="I6",
+        kind=Kind.SAFETY,
+        statement="In execution order, the write that fills a block comes before every read that a hit on its hash "
+        "causes, copies included; if the write will not happen (abort, failure), the hash is not hit; a reset reaches "
+        "every tier.",
+        reason="Hashes are published when a step is scheduled, before it has written anything.",
+        reports=("vllm #29387", "vllm #56525", "vllm #43935"),
+        waits_for="several steps in flight; tiers beside the pool",
+        predicate=written_before_read,
+    ),
+)

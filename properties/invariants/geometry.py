@@ -1,0 +1,68 @@
+"""The geometry: from tokens to blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.geometry import column_ending_at, columns_for
+from model.pool import NULL_BLOCK
+from model.system import Observation
+from properties import wording
+from properties.invariant import Finding, Invariant, Kind
+
+
+def own_block(observation: Observation) -> Iterator[Finding]:
+    configuration = observation.after.configuration
+    for name, request in observation.after.scheduler.requests.items():
+        for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
+            least, most = columns_for(request.computed, group.block), columns_for(len(request.tokens), group.block)
+            if not least <= len(table) <= most:
+                yield (
+                    None,
+                    f"{name}: {wording.group_name(configuration, index)} (block {group.block}) has {len(table)} "
+                    f"columns for {request.computed} computed of {len(request.tokens)} known tokens",
+                )
+
+
+def one_interval(observation: Observation) -> Iterator[Finding]:
+    configuration = observation.after.configuration
+    for admission in observation.admissions:
+        decision = admission.decision
+        for load in admission.loads:
+            if not load.assigned:
+                continue
+            where = f"{decision.request}: {load.leaf.name} loads [{load.start}, {load.end})"
+            if (load.start, load.end) != (decision.local, decision.resume):
+                yield None, f"{where}, adopted is [{decision.local}, {decision.resume})"
+            for index, group in enumerate(configuration.groups):
+                if group.window == 1:
+                    continue  # a token that sees only itself needs nothing below R
+                table, last = load.tables[index], column_ending_at(load.end, group.block)
+                if len(table) <= last or table[last] == NULL_BLOCK:
+                    yield None, f"{where}, but {wording.group_name(configuration, index)} has no block for its end"
+
+
+ENTRIES = (
+    Invariant(
+        id="GEO-BLOCK",
+        number="I13",
+        kind=Kind.SAFETY,
+        statement="Token-to-block conversions for a group use that group's effective block size (the context-parallel "
+        "factor only for sharded groups, never a minimum over groups).",
+        reason="Groups differ in block size; another group's gives a column that is another state, or none.",
+        reports=("vllm #53142", "vllm #55600", "vllm #54076"),
+        waits_for="context parallelism",
+        predicate=own_block,
+    ),
+    Invariant(
+        id="GEO-INTERVAL",
+        number="I14",
+        kind=Kind.SAFETY,
+        statement="The intervals and keys that lookup verified, that were stored, allocated and loaded, come from one "
+        "function of (L, R), by position and never by count.",
+        reason="A suffix counted from the end is shifted as soon as the two sides differ by a block.",
+        reports=("vllm #50454", "vllm #52807", "vllm #50558", "vllm #42945"),
+        waits_for="stored objects and their keys",
+        predicate=one_interval,
+    ),
+)

@@ -1,0 +1,269 @@
+"""The rule-based state machine over the whole model: every rule is an action, every action is judged.
+
+Hypothesis chooses configuration and actions; the machine keeps the trace, so that what it finds can be replayed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import hypothesis.stateful
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.configuration import Configuration, Eviction
+from model.connector import Leaf
+from model.errors import IllegalAction
+from model.policy import Policy
+from model.request import Status
+from model.system import Observation, System, apply, initial
+from model.tokens import Segment
+from model.trace import Trace
+from properties.invariant import Violation
+from properties.invariants.content import mislabelled
+from properties.judge import events, violations
+from properties.policy_guard import PolicyRaised
+from properties.strategies import MOST_OUTPUT, answers, configurations, prompts
+from properties.twin import TwinState, disagreement, end_load, execute, new_twin
+from properties.verdict import Case, Cell
+
+_OUTPUTS = st.integers(1, MOST_OUTPUT)
+
+MOST_REQUESTS = 6
+"""Requests that arrive in one run."""
+
+Signature = tuple[str, Case | None]
+"""What makes two violations the same finding: the property and the case."""
+
+
+@attrs.define
+class Campaign:
+    """What one series of runs explores, and what it has met so far.
+
+    A finding that is `known` does not end a series. `fired` counts rules and `met` events, `runs` and `actions`
+    themselves.
+    """
+
+    policy: Policy
+    cell: Cell
+    eviction: Eviction
+    fixed_leaf: Leaf | None = None
+    known: set[Signature] = attrs.Factory(set)
+    fired: Counter[str] = attrs.Factory(Counter)
+    met: Counter[str] = attrs.Factory(Counter)
+    runs: int = 0
+    actions: int = 0
+
+
+class Falsified(Exception):
+    """A run violates something new; `trace` is how."""
+
+    def __init__(self, violation: Violation, trace: Trace) -> None:
+        super().__init__(f"{violation.property}: {violation.message}")
+        self.violation = violation
+        self.trace = trace
+
+
+class TwinDisagreement(Exception):
+    """Shadow memory and numeric twin judge a step differently: one of the two is wrong, and no verdict can be given."""
+
+
+class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
+    """One run of the engine. `campaign` is set by the subclass that `machine_for` makes."""
+
+    campaign: Campaign
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configuration: Configuration | None = None
+        self.system: System | None = None
+        self.actions: list[Action] = []
+        self.texts: dict[str, tuple[Segment, ...]] = {}
+        self.twin: TwinState
+        self.over = False
+
+    @initialize(data=st.data())
+    def configure(self, data: st.DataObject) -> None:
+        campaign = self.campaign
+        self.configuration = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        self.system = initial(self.configuration)
+        self.twin = new_twin(self.configuration)
+        campaign.runs += 1
+
+    def _act(self, action: Action) -> None:
+        """Let `action` happen, judge it, and let the numeric twin do the same."""
+        assert self.system is not None
+        assert self.configuration is not None
+        try:
+            after, observations = apply(self.system, self.campaign.policy, action)
+        except IllegalAction:
+            return
+        except PolicyRaised as raised:
+            self.over = True
+            self.actions.append(action)
+            self._report(Violation("POLICY-TOTAL", None, str(raised)))
+            return
+        self.system = after
+        self.actions.append(action)
+        self.campaign.actions += 1
+        self.campaign.fired[type(action).__name__] += 1
+        self.over = bool(after.assertion)
+        for observation in observations:
+            self._follow(observation)
+            self.campaign.met.update(events(observation))
+            found = violations(observation)
+            for violation in found:
+                self._report(violation)
+            if found and _has_gone_wrong(observation):
+                self.over = True
+                return
+
+    def _report(self, violation: Violation) -> None:
+        """End the run if the violation is not known yet."""
+        assert self.configuration is not None
+        if (violation.property, violation.case) not in self.campaign.known:
+            raise Falsified(violation, Trace(violation.message, self.configuration, tuple(self.actions)))
+
+    def _follow(self, observation: Observation) -> None:
+        """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
+        configuration = observation.after.configuration
+        if isinstance(observation.action, EndLoad):
+            for load in observation.before.scheduler.requests[observation.action.request].loads:
+                self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
+        if observation.plan is not None and observation.execution is not None:
+            self.twin, outputs = execute(configuration, self.twin, observation.plan)
+            flagged = {read.request for read in observation.execution.bad_reads}
+            differences = disagreement(configuration, observation.plan, outputs, flagged)
+            if differences:
+                raise TwinDisagreement("; ".join(differences))
+
+    @property
+    def _alive(self) -> bool:
+        return self.system is not None and not self.over
+
+    @property
+    def _requests(self) -> list[str]:
+        return list(self.system.scheduler.requests) if self.system is not None else []
+
+    def _with_status(self, *statuses: Status) -> list[str]:
+        if self.system is None:
+            return []
+        requests = self.system.scheduler.requests
+        return [name for name, request in requests.items() if request.status in statuses]
+
+    @property
+    def _can_arrive(self) -> bool:
+        return self._alive and len(self.texts) < MOST_REQUESTS
+
+    def _rarely(self, kind: type[Action]) -> bool:
+        """What ends a promising run early may happen once, after a few actions."""
+        return len(self.actions) >= 5 and not any(isinstance(action, kind) for action in self.actions)
+
+    @precondition(lambda self: self._can_arrive)
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        """A request arrives, mostly one that shares a prefix with an earlier one."""
+        assert self.configuration is not None
+        number = len(self.texts) + 1
+        prompt = data.draw(prompts(self.configuration, tuple(self.texts.values()), f"t{number}"))
+        output = (Segment(f"o{number}", data.draw(_OUTPUTS)),)
+        self.texts[f"r{number}"] = prompt + output
+        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration))))
+
+    @precondition(lambda self: self._can_arrive)
+    @rule(data=st.data())
+    def arrive_in_the_same_step(self, data: st.DataObject) -> None:
+        """Two requests that may be admitted in one step."""
+        self.arrive(data)
+        if self._can_arrive:
+            self.arrive(data)
+
+    @precondition(lambda self: self._requests or not self._can_arrive)
+    @rule()
+    def step(self) -> None:
+        """One step; also what remains to be done when nothing else is possible."""
+        if self._alive:
+            self._act(Step())
+
+    @precondition(lambda self: self._alive and self._with_status(Status.WAITING))
+    @rule()
+    def step_with_failing_loads(self) -> None:
+        """A step in which every synchronous load fails."""
+        assert self.system is not None
+        try:
+            _, observations = apply(self.system, self.campaign.policy, Step())
+        except PolicyRaised:
+            return
+        plan = observations[0].plan
+        failed = tuple(sorted({load.request for load in plan.loads})) if plan is not None else ()
+        if failed:
+            self._act(Step(failed_loads=failed))
+
+    @precondition(lambda self: self._alive and self._requests)
+    @rule()
+    def drain(self) -> None:
+        self._act(Drain())
+
+    @precondition(lambda self: self._alive and self.campaign.eviction is Eviction.ADVERSARIAL and self._evictable())
+    @rule(data=st.data())
+    def evict(self, data: st.DataObject) -> None:
+        self._act(data.draw(st.sampled_from(self._evictable())))
+
+    def _evictable(self) -> list[Evict]:
+        assert self.system is not None
+        pool = self.system.scheduler.pool
+        return [
+            Evict(label.group, request, len(label.prefix))
+            for label, blocks in pool.cached.items()
+            if not pool.refs[blocks[0]]
+            for request in (self._spelling(label.prefix),)
+            if request is not None
+        ]
+
+    def _spelling(self, prefix: tuple[str, ...]) -> str | None:
+        assert self.system is not None
+        return next((name for name, text in self.system.texts.items() if text[: len(prefix)] == prefix), None)
+
+    @precondition(lambda self: self._alive and self._with_status(Status.LOADING, Status.ABORTED_LOADING))
+    @rule(data=st.data(), succeeded=st.sampled_from([True, False]))
+    def end_load(self, data: st.DataObject, succeeded: bool) -> None:
+        loading = self._with_status(Status.LOADING, Status.ABORTED_LOADING)
+        self._act(EndLoad(data.draw(st.sampled_from(loading)), succeeded))
+
+    @precondition(lambda self: self._alive and self._rarely(Abort) and self._living)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self._act(Abort(data.draw(st.sampled_from(self._living))))
+
+    @property
+    def _living(self) -> list[str]:
+        return self._with_status(*(status for status in Status if status is not Status.ABORTED_LOADING))
+
+    @precondition(lambda self: self._alive and self._rarely(Preempt) and self._with_status(Status.RUNNING))
+    @rule()
+    def preempt(self) -> None:
+        self._act(Preempt())
+
+    @precondition(lambda self: self._alive and self._rarely(Reset) and self.system.scheduler.pool.cached)
+    @rule()
+    def reset(self) -> None:
+        self._act(Reset())
+
+
+def _has_gone_wrong(observation: Observation) -> bool:
+    """Whether something wrong was computed or cached: what follows would only be its consequence."""
+    computed = observation.execution.chunks if observation.execution is not None else ()
+    return any(not chunk.sound for chunk in computed) or bool(mislabelled(observation.after))
+
+
+def machine_for(campaign: Campaign) -> type[EngineMachine]:
+    """The machine class of a campaign."""
+    return type("EngineRun", (EngineMachine,), {"campaign": campaign})
+
+
+def rules_of(eviction: Eviction) -> frozenset[str]:
+    """Actions that a campaign under `eviction` has to have fired, each at least once."""
+    every = {kind.__name__ for kind in (Arrive, Step, Drain, Evict, EndLoad, Abort, Preempt, Reset)}
+    return frozenset(every - {Evict.__name__} if eviction is Eviction.LRU else every)

@@ -1,0 +1,124 @@
+"""Make a violating trace smaller: leave out and simplify everything that the violation does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from model.actions import Action, Arrive, Drain, EndLoad, Evict, LeafAnswers, ScriptedAnswer, Step
+from model.configuration import Configuration
+from model.connector import Composite, Connector
+from model.errors import HitboundError
+from model.tokens import Segment
+from model.trace import Trace
+
+
+def minimise(trace: Trace, still_violates: Callable[[Trace], bool]) -> Trace:
+    """A trace of which no simplification known here violates any more. `still_violates` replays a candidate."""
+    while True:
+        simpler = next((candidate for candidate in _simpler(trace) if still_violates(candidate)), None)
+        if simpler is None:
+            return trace
+        trace = simpler
+
+
+def _simpler(trace: Trace) -> Iterator[Trace]:
+    """Candidates, the boldest first. One that is illegal to replay is up to the caller; one that is no configuration is
+    left out here."""
+    for position in reversed(range(len(trace.actions))):
+        yield attrs.evolve(trace, actions=trace.actions[:position] + trace.actions[position + 1 :])
+    for configuration, actions in _simpler_configurations(trace):
+        yield attrs.evolve(trace, configuration=configuration, actions=actions)
+    for position, action in enumerate(trace.actions):
+        for simpler in _simpler_actions(action):
+            yield attrs.evolve(trace, actions=(*trace.actions[:position], simpler, *trace.actions[position + 1 :]))
+
+
+def _simpler_configurations(trace: Trace) -> Iterator[tuple[Configuration, tuple[Action, ...]]]:
+    configuration = trace.configuration
+    for connector in _simpler_connectors(configuration.connector):
+        yield attrs.evolve(configuration, connector=connector), trace.actions
+    for dropped in reversed(range(len(configuration.groups))):
+        groups = configuration.groups[:dropped] + configuration.groups[dropped + 1 :]
+        try:
+            yield attrs.evolve(configuration, groups=groups), tuple(_without_group(trace.actions, dropped))
+        except HitboundError:
+            continue
+    whole = sum(segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt)
+    if configuration.budget < whole:
+        yield attrs.evolve(configuration, budget=whole), trace.actions
+
+
+def _simpler_connectors(connector: Connector | None) -> Iterator[Connector | None]:
+    if connector is None:
+        return
+    yield None
+    if isinstance(connector, Composite):
+        yield from connector.children
+        for position, child in enumerate(connector.children):
+            before, after = connector.children[:position], connector.children[position + 1 :]
+            yield Composite(before + after)
+            for simpler in _simpler_connectors(child):
+                if simpler is not None:
+                    yield Composite((*before, simpler, *after))
+
+
+def _without_group(actions: tuple[Action, ...], dropped: int) -> Iterator[Action]:
+    for action in actions:
+        if not isinstance(action, Evict) or action.group < dropped:
+            yield action
+        elif action.group > dropped:
+            yield attrs.evolve(action, group=action.group - 1)
+
+
+def _simpler_actions(action: Action) -> Iterator[Action]:
+    match action:
+        case Arrive():
+            yield from _simpler_arrivals(action)
+        case Step(failed_loads=failed) if failed:
+            yield attrs.evolve(action, failed_loads=())
+        case Drain():
+            yield Step(budget=action.budget)
+        case EndLoad(succeeded=False):
+            yield attrs.evolve(action, succeeded=True)
+
+
+def _simpler_arrivals(action: Arrive) -> Iterator[Arrive]:
+    for answers in _simpler_answers(action.answers):
+        yield attrs.evolve(action, answers=answers)
+    for output in _shorter(action.output):
+        yield attrs.evolve(action, output=output)
+    for prompt in _shorter(action.prompt):
+        yield attrs.evolve(action, prompt=prompt)
+
+
+def _shorter(segments: tuple[Segment, ...]) -> Iterator[tuple[Segment, ...]]:
+    """Fewer tokens, but at least one."""
+    total = sum(segment.length for segment in segments)
+    for position, segment in enumerate(segments):
+        before, after = segments[:position], segments[position + 1 :]
+        if before or after:
+            yield before + after
+        for length in sorted({segment.length // 2, segment.length - 1}):
+            if 0 < length < segment.length and total > 1:
+                yield (*before, Segment(segment.text, length), *after)
+
+
+def _simpler_answers(answers: tuple[LeafAnswers, ...]) -> Iterator[tuple[LeafAnswers, ...]]:
+    for position, of_leaf in enumerate(answers):
+        before, after = answers[:position], answers[position + 1 :]
+        yield before + after
+        if len(of_leaf.answers) > 1:
+            yield (*before, LeafAnswers(of_leaf.leaf, of_leaf.answers[1:]), *after)
+        last = of_leaf.answers[-1]
+        for simpler in _simpler_last(last):
+            yield (*before, LeafAnswers(of_leaf.leaf, (*of_leaf.answers[:-1], simpler)), *after)
+
+
+def _simpler_last(answer: ScriptedAnswer) -> Iterator[ScriptedAnswer]:
+    if answer.asynchronous:
+        yield attrs.evolve(answer, asynchronous=False)
+    for tokens in sorted({1, (answer.tokens or 0) // 2, (answer.tokens or 0) - 1}):
+        if answer.tokens and 0 < tokens < answer.tokens:
+            yield attrs.evolve(answer, tokens=tokens)

@@ -1,0 +1,18 @@
+"""What is required of a policy: the cells that every policy must hold, and what it asks for beyond."""
+
+from __future__ import annotations
+
+from model.policy import Policy
+from properties.verdict import REQUIRED_CELL, Cell
+
+
+def required_cells(policy: Policy) -> tuple[Cell, ...]:
+    """REQUIRED_CELL, and the cells in the policy's own `requires`: it can ask for more, never for less."""
+    asked = (Cell(*axes) for axes in getattr(policy, "requires", ()))
+    return tuple(dict.fromkeys((REQUIRED_CELL, *asked)))
+
+
+def at_least(policy: Policy) -> Policy | None:
+    """The policy whose reported boundaries it promises to reach wherever that one is safe; None if there is none."""
+    promised: Policy | None = getattr(policy, "at_least", None)
+    return promised

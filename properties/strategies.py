@@ -1,0 +1,170 @@
+"""Hypothesis strategies: configurations of a cell, connector trees, prompts that share prefixes, answers.
+
+Small values first, so that counterexamples shrink to blocks of 2 tokens, two groups and one leaf. What makes generated
+runs interesting (shared prefixes cut on and off boundaries, budgets of a few blocks, tight pools) follows measurements
+on the real scheduler.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import attrs
+from hypothesis import strategies as st
+
+from model.actions import LeafAnswers, ScriptedAnswer
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.connector import Composite, Connector, Contract, Leaf, leaves_of
+from model.system import most_blocks
+from model.tokens import Segment
+from properties.verdict import Cell
+
+LONGEST_TEXT = 6
+"""Longest prompt with output, in scheduler blocks."""
+
+MOST_OUTPUT = 3
+"""Most output tokens of a request."""
+
+
+def longest_text(configuration: Configuration) -> int:
+    """Most tokens of one request, prompt and output."""
+    return LONGEST_TEXT * configuration.scheduler_block
+
+
+@functools.cache
+def leaves(contract: Contract) -> st.SearchStrategy[Leaf]:
+    """Leaves that keep at least `contract`, and at least ENDPOINT if they claim; they do the least that they promise.
+
+    Half of those without a claim keep just `contract`: a policy is judged by the weakest connector.
+    """
+    plain = st.builds(
+        Leaf,
+        name=st.just("leaf"),
+        claims=st.just(False),
+        contract=st.sampled_from([contract, *(kept for kept in Contract if kept >= contract)]),
+    )
+    claiming = st.builds(
+        Leaf,
+        name=st.just("leaf"),
+        claims=st.just(True),
+        contract=st.sampled_from([kept for kept in Contract if kept >= max(contract, Contract.ENDPOINT)]),
+    )
+    return plain | claiming
+
+
+@functools.cache
+def connectors(contract: Contract, fixed_leaf: Leaf | None = None) -> st.SearchStrategy[Connector | None]:
+    """Trees of any shape, the empty composite and, now and then, no connector at all. `fixed_leaf` may stand in for any
+    leaf."""
+    leaf = leaves(contract) if fixed_leaf is None else st.just(fixed_leaf) | leaves(contract)
+    pair = st.lists(leaf, max_size=3).map(lambda children: Composite(tuple(children)))
+    nested = st.lists(leaf | pair, max_size=3).map(lambda children: Composite(tuple(children)))
+    deeper = st.lists(leaf | nested, min_size=1, max_size=2).map(lambda children: Composite(tuple(children)))
+    return st.one_of(leaf, pair, nested, deeper, leaf, st.none()).map(_number_leaves)
+
+
+def _number_leaves(connector: Connector | None) -> Connector | None:
+    """Give the leaves distinct names, in the order in which they are asked."""
+    if connector is None:
+        return None
+    numbers = itertools.count(1)
+
+    def renamed(node: Connector) -> Connector:
+        if isinstance(node, Leaf):
+            return attrs.evolve(node, name=f"{node.name}{next(numbers)}")
+        return Composite(tuple(renamed(child) for child in node.children))
+
+    return renamed(connector)
+
+
+# Made once: to make a strategy costs more than to draw from it. Pools are in quarters of what one request may need.
+_UNITS = st.sampled_from([2, 1, 3])
+_WIDTHS = st.sampled_from([1, 2])
+_FULL_GROUPS = st.sampled_from([1, 1, 2])
+_MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
+_BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
+_POOLS = st.sampled_from([12, 4, 5, 8])
+_MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
+_KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
+
+
+@st.composite
+def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: Leaf | None = None) -> Configuration:
+    """Configurations of the cell's class and worker order, with connectors that keep the cell's contract."""
+    unit = draw(_UNITS)
+    full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
+    groups = [full] * draw(_FULL_GROUPS)
+    if cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC:
+        if draw(st.booleans()):
+            groups.append(Group(GroupKind.FULL_ATTENTION, unit * 2 if full.block == unit else unit))
+        else:
+            window = draw(st.integers(1, 3 * unit))
+            groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
+    groups += [Group(GroupKind.MAMBA, unit)] * draw(_MAMBA_GROUPS)
+    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    budgets = {
+        "whole prompts": 4 * LONGEST_TEXT * unit,
+        "scheduler block": scratch.scheduler_block,
+        "1": unit,
+        "2": 2 * unit,
+        "3": 3 * unit,
+        "2 and 1 token": 2 * unit + 1,
+    }
+    budget = budgets[draw(_BUDGETS)]
+    pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(_POOLS) // 4
+    return attrs.evolve(
+        scratch,
+        pool_blocks=pool,
+        budget=budget,
+        connector=draw(connectors(cell.contract, fixed_leaf)),
+        eviction=eviction,
+        worker_order=cell.worker_order,
+    )
+
+
+def cut(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
+    """The first `tokens` tokens of what the segments spell."""
+    kept: list[Segment] = []
+    for segment in segments:
+        if tokens <= 0:
+            break
+        kept.append(Segment(segment.text, min(segment.length, tokens)))
+        tokens -= segment.length
+    return tuple(kept)
+
+
+@st.composite
+def prompts(
+    draw: st.DrawFn, configuration: Configuration, earlier: tuple[tuple[Segment, ...], ...], text: str
+) -> tuple[Segment, ...]:
+    """A prefix of an earlier request's text, cut anywhere or on a boundary, then mostly new tokens called `text`."""
+    unit = configuration.hash_block
+    longest = longest_text(configuration) - MOST_OUTPUT
+    shared: tuple[Segment, ...] = ()
+    shares = draw(_MOSTLY)
+    if earlier and shares:
+        parent = draw(st.sampled_from(earlier))
+        length = min(sum(segment.length for segment in parent), longest)
+        tokens = draw(st.integers(1, length))
+        shared = cut(parent, tokens - tokens % unit if tokens > unit and draw(st.booleans()) else tokens)
+    room = longest - sum(segment.length for segment in shared)
+    fresh = draw(st.integers(min(1, room), room))
+    return (*shared, Segment(text, fresh)) if fresh else shared
+
+
+@st.composite
+def answers(draw: st.DrawFn, configuration: Configuration) -> tuple[LeafAnswers, ...]:
+    """What each leaf will say: nothing, block multiples, anything, or first "ask again"."""
+    if configuration.connector is None:
+        return ()
+    unit = configuration.hash_block
+    blocks = [count * unit for count in (1, 2, 3)]
+    said: list[LeafAnswers] = []
+    for leaf in leaves_of(configuration.connector):
+        tokens = draw(st.sampled_from([0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]))
+        kind = draw(_KINDS_OF_ANSWER)
+        answer = ScriptedAnswer(tokens, asynchronous=tokens > 0 and kind == "asynchronous")
+        if tokens or kind == "again":
+            said.append(LeafAnswers(leaf.name, (ScriptedAnswer(None), answer) if kind == "again" else (answer,)))
+    return tuple(said)

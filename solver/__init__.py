@@ -1,0 +1,1 @@
+"""Engines that decide obligations about policies: symbolic evaluation and proofs."""

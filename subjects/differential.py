@@ -1,0 +1,304 @@
+"""The model and a real scheduler run the same trace; every decision is compared step by step.
+
+Both start with the same free queue, so block ids agree exactly as long as every block is taken, freed and evicted in
+the same order. The first difference ends the comparison.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import attrs
+
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.configuration import Configuration
+from model.errors import IllegalAction
+from model.policy import Policy
+from model.system import Observation, apply, initial
+from model.tokens import Token, tokens_of
+from model.trace import Trace
+from subjects.observed import (
+    build_arguments,
+    model_admissions,
+    model_state,
+    subject_admissions,
+    subject_state,
+    up_to_renaming,
+)
+from subjects.process import Failure, SubjectProcess
+
+
+class Ending(enum.Enum):
+    """How the comparison of one trace ended."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    ESTIMATE = "estimate"
+    """The subject puts a request off, or preempts, for want of blocks by its estimate, where the model takes blocks."""
+    REFUSED = "refused"
+    """The subject refuses the configuration; the difference says why."""
+
+
+@attrs.frozen
+class Difference:
+    """The first value that is not the same on both sides, and where each side makes it."""
+
+    step: int
+    action: str
+    what: str
+    model: object
+    subject: object
+    model_function: str
+    subject_function: str
+
+    def __str__(self) -> str:
+        return (
+            f"action {self.step} ({self.action}): {self.what} differs\n"
+            f"  model    {self.model}\n           {self.model_function}\n"
+            f"  subject  {self.subject}\n           {self.subject_function}"
+        )
+
+
+@attrs.frozen
+class Comparison:
+    """The result of one trace; `steps` scheduling steps agreed."""
+
+    ending: Ending
+    steps: int
+    difference: Difference | None = None
+
+
+FUNCTIONS = {
+    "outcome": ("system.apply", "Scheduler.schedule"),
+    "asked again": ("admission.decide", "MultiConnector.get_num_new_matched_tokens"),
+    "put off": ("admission.admit", "MambaManager.get_num_blocks_to_allocate"),
+    "admissions": ("admission.decide, policy", "Scheduler.schedule, _get_local_prefix_cache_hit"),
+    "preempted": ("scheduler._Step._make_room", "Scheduler.schedule, _preempt_request"),
+    "scheduled tokens": ("chunk.chunk_tokens", "Scheduler.schedule, _mamba_block_aligned_split"),
+    "new blocks": ("allocation.adopt, extend", "KVCacheManager.allocate_slots"),
+    "running": ("scheduler", "Scheduler.running"),
+    "waiting": ("scheduler", "Scheduler.waiting"),
+    "skipped": ("scheduler", "Scheduler.skipped_waiting"),
+    "requests": ("scheduler", "Scheduler.requests"),
+    "tables": ("allocation.adopt, retire, extend", "SingleTypeKVCacheManager.req_to_blocks"),
+    "labels": ("allocation.publish, pool.unpublish", "BlockPool.cache_full_blocks, evict_blocks"),
+    "references": ("pool.take, touch, release", "BlockPool.touch, free_blocks"),
+    "free queue": ("pool.take, touch, release", "FreeKVCacheBlockQueue"),
+    "free count": ("pool.take, touch, release", "FreeKVCacheBlockQueue.num_free_blocks"),
+}
+"""What is compared -> the functions behind it, in `model/` and in vllm/v1/core/."""
+
+
+class _Different(Exception):
+    def __init__(self, what: str, model: object, subject: object) -> None:
+        super().__init__(what)
+        self.what, self.model, self.subject = what, model, subject
+
+
+class _Estimate(Exception):
+    """The subject has no room by its estimate where the model has."""
+
+
+def compare(trace: Trace, policy: Policy, subject: SubjectProcess) -> Comparison:
+    """Run `trace` on both sides until the first difference. Actions that are illegal in the model are left out."""
+    return Run(trace.configuration, policy, subject).run(trace.actions)
+
+
+class Run:
+    """One trace on both sides.
+
+    Without `exact_blocks` block ids are compared up to renaming, and the order of the free queue not at all: for
+    releases that free in another order, on traces without eviction.
+    """
+
+    def __init__(
+        self, configuration: Configuration, policy: Policy, subject: SubjectProcess, *, exact_blocks: bool = True
+    ) -> None:
+        self.policy = policy
+        self.subject = subject
+        self.system = initial(configuration)
+        self.token_ids: dict[Token, int] = {}
+        self.exact_blocks = exact_blocks
+        self.steps = 0
+        self.preempted_before: set[str] = set()
+        self.labels: list[tuple[int, str, int, list[int]]] = []
+        self.events: set[str] = set()
+
+    def run(self, actions: tuple[Action, ...]) -> Comparison:
+        """Compare action by action."""
+        built = self.subject.ask("build", **build_arguments(self.system.configuration))
+        if isinstance(built, Failure):
+            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", built)))
+        for number, action in enumerate(actions, 1):
+            try:
+                self.perform(action)
+            except _Estimate:
+                return Comparison(Ending.ESTIMATE, self.steps)
+            except _Different as found:
+                return Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
+            if self.system.assertion:
+                break
+        return Comparison(Ending.EQUAL, self.steps)
+
+    def _difference(self, number: int, action: Action | None, found: _Different) -> Difference:
+        ours, theirs = FUNCTIONS.get(found.what, FUNCTIONS["outcome"])
+        return Difference(number, str(action), found.what, found.model, found.subject, ours, theirs)
+
+    def perform(self, action: Action) -> None:
+        """Let `action` happen on both sides and compare. Raises _Different or _Estimate."""
+        try:
+            after, observations = apply(self.system, self.policy, action)
+        except IllegalAction:
+            return
+        for observation in observations:
+            reply = self.subject.ask(*_command(action), **self._arguments(action))
+            self._compare(observation, reply)
+        self.system = after
+
+    def _arguments(self, action: Action) -> dict[str, Any]:
+        match action:
+            case Arrive():
+                return {
+                    "request": action.request,
+                    "prompt": self._ids(tokens_of(action.prompt)),
+                    "output": self._ids(tokens_of(action.output)),
+                    "answers": {
+                        said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
+                        for said in action.answers
+                    },
+                }
+            case Step() | Drain():
+                return {"budget": action.budget}
+            case Evict():
+                return {"group": action.group, "request": self._first_owner(action), "boundary": action.boundary}
+            case EndLoad():
+                return {"request": action.request, "succeeded": action.succeeded}
+            case Abort():
+                return {"request": action.request}
+            case Preempt() | Reset():
+                return {}
+
+    def _first_owner(self, action: Evict) -> str:
+        """The request by which the subject names the tokens that `action` spells by another."""
+        prefix = self.system.texts[action.request][: action.boundary]
+        for group, request, boundary, _ in self.labels:
+            if group == action.group and self.system.texts[request][:boundary] == prefix:
+                return request
+        return action.request
+
+    def _ids(self, tokens: tuple[Token, ...]) -> list[int]:
+        return [self.token_ids.setdefault(token, len(self.token_ids) + 3) for token in tokens]
+
+    def _compare(self, observation: Observation, reply: dict[str, Any] | Failure) -> None:
+        assertion = observation.after.assertion
+        if isinstance(reply, Failure):
+            if reply.kind == "ValueError" and "free blocks from the pool" in reply.message:
+                raise _Estimate
+            if not assertion or reply.kind != "AssertionError":
+                raise _Different("outcome", assertion or "done", f"{reply.kind}: {reply.message}\n{reply.traceback}")
+            return
+        if assertion:
+            raise _Different("outcome", f"assertion: {assertion}", "done")
+        self.labels = reply["labels"]
+        if observation.plan is None:
+            if isinstance(observation.action, Preempt | Reset):
+                before, after = observation.before.scheduler.running, observation.after.scheduler.running
+                self.preempted_before |= set(before) - set(after)
+        else:
+            self._compare_step(observation, reply["step"])
+            self.preempted_before.clear()
+            self.steps += 1
+        state = model_state(observation.after)
+        their_state = {what: subject_state(what, reply, observation.after) for what in state}
+        if not self.exact_blocks:
+            state, their_state = up_to_renaming(state), up_to_renaming(their_state)
+        for what, ours in state.items():
+            theirs = their_state[what]
+            if ours != theirs:
+                raise _Different(what, *_parts_that_differ(ours, theirs))
+
+    def _compare_step(self, observation: Observation, step: dict[str, Any]) -> None:
+        plan = observation.plan
+        assert plan is not None
+        theirs = subject_admissions(observation, step)
+        ours = model_admissions(observation)
+        both = min(len(ours), len(theirs))
+        put_off = [attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"]
+        unknown = [request for request, _, tokens, _ in step["asked"] if tokens is None]
+        groups = len(observation.before.configuration.groups)
+        comparisons: tuple[tuple[str, object, object], ...] = (
+            ("preempted", sorted(observation.preempted), sorted(set(step["preempted"]) - self.preempted_before)),
+            ("admissions", ours[:both], theirs[:both]),
+            ("scheduled tokens", [[chunk.request, chunk.count] for chunk in plan.chunks], step["scheduled"]),
+            ("admissions", ours, theirs),
+            ("put off", list(observation.put_off), put_off),
+            ("asked again", list(observation.asked_again), unknown),
+            (
+                "new blocks",
+                {chunk.request: [list(table) for table in chunk.new_blocks] for chunk in plan.chunks},
+                {name: tables or [[]] * groups for name, tables in step["new_blocks"].items()},
+            ),
+        )
+        self._note_events(observation)
+        for what, model, subject in comparisons:
+            if what == "new blocks" and not self.exact_blocks:
+                continue
+            if model != subject:
+                if self._by_estimate(what, observation, step):
+                    raise _Estimate
+                raise _Different(what, model, subject)
+
+    def _by_estimate(self, what: str, observation: Observation, step: dict[str, Any]) -> bool:
+        """Whether the subject had no room for a request that the model admitted, resumed or ran in this step."""
+        assert observation.plan is not None
+        started = {chunk.request for chunk in observation.plan.chunks}
+        started |= {admission.decision.request for admission in observation.admissions}
+        return any(
+            attempt["outcome"] == "no_room"
+            and attempt["request"] in started
+            and attempt["waiting"] == (what != "preempted")
+            for attempt in step["attempts"]
+        )
+
+    def _note_events(self, observation: Observation) -> None:
+        """What happened, to show that a campaign met it."""
+        happened = {
+            "put off for a state of the step": observation.put_off,
+            "asked again": observation.asked_again,
+            "preemption": observation.preempted,
+            "divergent admission": any(a.decision.diverged and a.decision.external for a in observation.admissions),
+            "divergent, reconciled": any(
+                a.decision.diverged and not a.decision.external for a in observation.admissions
+            ),
+            "local hit": any(a.decision.local for a in observation.admissions),
+            "synchronous load": any(a.decision.external and a.chunk for a in observation.admissions),
+            "asynchronous load": any(not a.chunk for a in observation.admissions),
+            "unaligned R": any(
+                a.decision.resume % observation.before.configuration.scheduler_block for a in observation.admissions
+            ),
+            "engine assertion": observation.after.assertion,
+        }
+        self.events |= {event for event, met in happened.items() if met}
+
+
+def _command(action: Action) -> tuple[str]:
+    names: dict[type[Action], str] = {
+        Arrive: "arrive",
+        Step: "step",
+        Drain: "step",
+        Evict: "evict",
+        EndLoad: "end_load",
+        Abort: "abort",
+        Preempt: "preempt",
+        Reset: "reset",
+    }
+    return (names[type(action)],)
+
+
+def _parts_that_differ(ours: Any, theirs: Any) -> tuple[object, object]:
+    """Of two mappings only the keys that differ; anything else whole."""
+    if not isinstance(ours, dict):
+        return ours, theirs
+    keys = [key for key in (*ours, *theirs) if ours.get(key) != theirs.get(key)]
+    return {key: ours.get(key) for key in keys}, {key: theirs.get(key) for key in keys}

@@ -1,0 +1,495 @@
+"""Runs vLLM's own scheduler on request. Started in the subject's interpreter, never imported by hitbound.
+
+Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output.
+Whatever vLLM prints goes to standard error. The methods of `Engine` that do not begin with an underscore are the
+commands, their arguments the command's keys. What is observed is passed through unchanged; no decision is replaced.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PROTOCOL = 1
+OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "vocab_size": 50272,
+    "hidden_size": 768,
+    "ffn_dim": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "max_position_embeddings": 2048,
+    "word_embed_proj_dim": 768,
+    "torch_dtype": "float16",
+    "do_layer_norm_before": True,
+    "activation_function": "relu",
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+}
+"""A model that `ModelConfig` accepts; nothing of it but its greatest length (tokens) is used."""
+
+
+def call(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call with those keywords that this release knows."""
+    known = inspect.signature(function).parameters
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
+class Vllm:
+    """The parts of vLLM that are needed, and one configuration that every engine shares."""
+
+    def __init__(self) -> None:
+        self.torch: Any = import_module("torch")
+        self.config: Any = import_module("vllm.config")
+        self.hashing: Any = import_module("vllm.utils.hashing")
+        self.cache_utils: Any = import_module("vllm.v1.core.kv_cache_utils")
+        self.managers: Any = import_module("vllm.v1.core.single_type_kv_cache_manager")
+        self.specs: Any = import_module("vllm.v1.kv_cache_interface")
+        self.outputs: Any = import_module("vllm.v1.outputs")
+        self.request: Any = import_module("vllm.v1.request")
+        self.scheduler: Any = import_module("vllm.v1.core.sched.scheduler")
+        self.scheduler_output: Any = import_module("vllm.v1.core.sched.output")
+        self.structured_output: Any = import_module("vllm.v1.structured_output")
+        self.sampling: Any = import_module("vllm.sampling_params")
+        self.connector: Any = import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        self.factory: Any = import_module("vllm.distributed.kv_transfer.kv_connector.factory")
+        self.version: str = str(import_module("vllm").__version__)
+        self.cache_utils.init_none_hash(self.hashing.sha256)
+        self.vllm_config = self._vllm_config()
+        self.structured_output_manager = self.structured_output.StructuredOutputManager(self.vllm_config)
+        leaf = leaf_class(self.connector)
+        self.factory.KVConnectorFactory._registry["Leaf"] = lambda: leaf
+
+    def _vllm_config(self) -> Any:
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "config.json").write_text(json.dumps(OPT))
+            return self._vllm_config_for(directory)
+
+    def _vllm_config_for(self, directory: str) -> Any:
+        model_config = self.config.ModelConfig(
+            model=directory, dtype="float16", seed=0, skip_tokenizer_init=True, max_model_len=2048
+        )
+        scheduler_config = call(
+            self.config.SchedulerConfig,
+            max_num_seqs=64,
+            max_num_batched_tokens=8192,
+            max_model_len=2048,
+            enable_chunked_prefill=True,
+            async_scheduling=False,
+            watermark=0.0,
+            scheduler_reserve_full_isl=False,
+            is_encoder_decoder=False,
+        )
+        cache_config = call(
+            self.config.CacheConfig,
+            block_size=16,
+            gpu_memory_utilization=0.9,
+            cache_dtype="auto",
+            enable_prefix_caching=True,
+        )
+        vllm_config = self.config.VllmConfig(
+            scheduler_config=scheduler_config,
+            model_config=model_config,
+            cache_config=cache_config,
+            device_config=self.config.DeviceConfig("cpu"),
+            parallel_config=self.config.ParallelConfig(),
+        )
+        vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
+        return vllm_config
+
+    def spec(self, group: dict[str, Any]) -> Any:
+        """The KV cache spec of one group."""
+        attention = {"block_size": group["block"], "num_kv_heads": 1, "head_size": 1, "dtype": self.torch.float32}
+        match group["kind"]:
+            case "full_attention":
+                return call(self.specs.FullAttentionSpec, **attention)
+            case "sliding_window":
+                return call(self.specs.SlidingWindowSpec, sliding_window=group["window"], **attention)
+            case "mamba":
+                return call(
+                    self.specs.MambaSpec,
+                    block_size=group["block"],
+                    shapes=((1,),),
+                    dtypes=(self.torch.float32,),
+                    mamba_cache_mode="align",
+                )
+        raise ValueError(f"a group of unknown kind {group['kind']!r}")
+
+    def transfer_config(self, connector: dict[str, Any] | None) -> Any:
+        """The connector tree as vLLM is configured with it."""
+        if connector is None:
+            return None
+        transfer_config = self.config.KVTransferConfig(**self._transfer_arguments(connector))
+        transfer_config.kv_load_failure_policy = "recompute"
+        return transfer_config
+
+    def _transfer_arguments(self, connector: dict[str, Any]) -> dict[str, Any]:
+        if "children" in connector:
+            extra = {"connectors": [self._transfer_arguments(child) for child in connector["children"]]}
+            return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+        return {"kv_connector": "Leaf", "kv_role": "kv_both", "kv_connector_extra_config": connector}
+
+
+SCRIPTS: dict[tuple[str, str], list[list[Any]]] = {}
+"""(leaf, request) -> what the leaf will still say, as [tokens or None, asynchronous]; the last one repeats."""
+
+
+def leaf_class(base: Any) -> Any:
+    """A connector that answers what `SCRIPTS` says and moves nothing."""
+
+    class Metadata(base.KVConnectorMetadata):  # type: ignore[misc]
+        pass
+
+    class Leaf(base.KVConnectorBase_V1, base.SupportsHMA):  # type: ignore[misc]
+        def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+            call(super().__init__, vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+            extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+            self.name = extra["name"]
+            self.claims = extra["claims"]
+            self.within_range = extra["within_range"]
+
+        @property
+        def supports_divergent_local_hybrid_hits(self) -> bool:
+            return bool(self.claims)
+
+        def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+            script = SCRIPTS.get((self.name, request.request_id), [[0, False]])
+            tokens, asynchronous = script.pop(0) if len(script) > 1 else script[0]
+            if tokens is None:
+                return None, False
+            most = request.num_tokens - num_computed_tokens - (1 if self.within_range else 0)
+            tokens = max(0, min(tokens, most))
+            return tokens, asynchronous and tokens > 0
+
+        def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None: ...
+
+        def build_connector_meta(self, scheduler_output: Any) -> Any:
+            return Metadata()
+
+        def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+            return False, None
+
+        def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+            return False, None
+
+        def start_load_kv(self, forward_context: Any, **arguments: Any) -> None: ...
+        def wait_for_layer_load(self, layer_name: str) -> None: ...
+        def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **arguments: Any) -> None: ...
+        def wait_for_save(self) -> None: ...
+
+    return Leaf
+
+
+class Engine:
+    """A scheduler, the commands that move it, and what is seen of it."""
+
+    def __init__(self, vllm: Vllm) -> None:
+        self._vllm = vllm
+        self._scheduler: Any = None
+
+    # Commands
+
+    def build(
+        self,
+        groups: list[dict[str, Any]],
+        pool_blocks: int,
+        hash_block: int,
+        budget: int,
+        connector: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
+        vllm, config = self._vllm, self._vllm.vllm_config
+        specs = [vllm.spec(group) for group in groups]
+        blocks = [spec.block_size for spec in specs]
+        mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
+        cache = config.cache_config
+        cache.block_size = min(blocks)
+        cache.num_gpu_blocks = pool_blocks
+        cache.mamba_cache_mode = "align" if mamba_blocks else "none"
+        if mamba_blocks and hasattr(cache, "mamba_block_size"):
+            cache.mamba_block_size = mamba_blocks[0]
+        config.kv_transfer_config = vllm.transfer_config(connector)
+        kv_cache_config = call(
+            vllm.specs.KVCacheConfig,
+            num_blocks=pool_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)],
+            prefix_cache_retention_interval=None,
+        )
+        if hasattr(vllm.managers, "register_all_kvcache_specs"):
+            vllm.managers.register_all_kvcache_specs(config)
+        scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
+        SCRIPTS.clear()
+        self._scheduler = call(
+            vllm.scheduler.Scheduler,
+            vllm_config=config,
+            kv_cache_config=kv_cache_config,
+            block_size=scheduler_block,
+            hash_block_size=hash_block,
+            log_stats=False,
+            structured_output_manager=vllm.structured_output_manager,
+        )
+        self._manager = self._scheduler.kv_cache_manager
+        self._pool = self._manager.block_pool
+        self._hash_block = hash_block
+        self._hasher = vllm.cache_utils.get_request_block_hasher(hash_block, vllm.hashing.sha256)
+        self._wider_blocks = sorted(set(blocks) - {hash_block})
+        self._names: dict[bytes, tuple[str, int]] = {}
+        self._hashes: dict[tuple[str, int, int], bytes] = {}
+        self._blocks = blocks
+        self._outputs: dict[str, list[int]] = {}
+        self._budget = budget
+        self._observe()
+        return self._state()
+
+    def arrive(self, request: str, prompt: list[int], output: list[int], answers: dict[str, Any]) -> dict[str, Any]:
+        """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
+        sampling = self._vllm.sampling.SamplingParams(max_tokens=len(output), ignore_eos=True)
+        for leaf, script in answers.items():
+            SCRIPTS[leaf, request] = [list(answer) for answer in script]
+        arrived = call(
+            self._vllm.request.Request,
+            request_id=request,
+            prompt_token_ids=prompt,
+            sampling_params=sampling,
+            pooling_params=None,
+            block_hasher=self._hasher,
+        )
+        self._outputs[request] = output
+        self._scheduler.add_request(arrived)
+        return self._state()
+
+    def step(self, budget: int | None = None) -> dict[str, Any]:
+        """Schedule one step of at most `budget` tokens, and take its output."""
+        scheduler = self._scheduler
+        scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
+        self._attempts: list[dict[str, Any]] = []
+        self._asked: list[list[Any]] = []
+        output = scheduler.schedule()
+        new_blocks: dict[str, Any] = {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
+        cached = output.scheduled_cached_reqs
+        new_blocks.update(zip(cached.req_ids, cached.new_block_ids, strict=True))
+        sampled = []
+        for name in output.num_scheduled_tokens:
+            request = scheduler.requests[name]
+            at_end = request.num_computed_tokens >= request.num_tokens
+            sampled.append([self._outputs[name][request.num_output_tokens]] if at_end else [])
+        scheduled = list(output.num_scheduled_tokens.items())
+        self._learn_hashes()
+        self._take_output(output, [name for name, _ in scheduled], sampled)
+        state = self._state()
+        state["step"] = {
+            "scheduled": scheduled,
+            "new_blocks": new_blocks,
+            "preempted": sorted(output.preempted_req_ids or ()),
+            "attempts": self._attempts,
+            "asked": self._asked,
+        }
+        return state
+
+    def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
+        """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
+        block = self._cached()[group, self._hashes[request, boundary, self._blocks[group]]][0]
+        self._manager.evict_blocks({block})
+        return self._state()
+
+    def end_load(self, request: str, succeeded: bool) -> dict[str, Any]:
+        """The asynchronous load of `request` is reported as finished, and failed if it did not succeed."""
+        scheduler, connector_output = self._scheduler, self._vllm.outputs.KVConnectorOutput
+        loading = scheduler.requests[request]
+        report = {"finished_sending": None, "finished_recving": {request}}
+        if not succeeded and not loading.is_finished():
+            if "failed_recving" in inspect.signature(connector_output).parameters:
+                report["failed_recving"] = {request}
+            else:
+                # These releases raise when a failure is reported for several groups; this is what 0.30 makes of one.
+                loading.num_computed_tokens = 0
+                scheduler.failed_recving_kv_req_ids.add(request)
+        self._take_output(
+            self._vllm.scheduler_output.SchedulerOutput.make_empty(), [], [], call(connector_output, **report)
+        )
+        return self._state()
+
+    def abort(self, request: str) -> dict[str, Any]:
+        """The client gives up `request`."""
+        self._scheduler.finish_requests(request, self._vllm.request.RequestStatus.FINISHED_ABORTED)
+        return self._state()
+
+    def preempt(self) -> dict[str, Any]:
+        """The running request that was admitted last is preempted, as by `reset_prefix_cache`."""
+        self._scheduler._preempt_request(self._scheduler.running.pop(), time.monotonic())
+        self._scheduler.prev_step_scheduled_req_ids.clear()
+        return self._state()
+
+    def reset(self) -> dict[str, Any]:
+        """The prefix cache is reset; running requests are preempted first."""
+        self._scheduler.reset_prefix_cache(reset_running_requests=True)
+        return self._state()
+
+    # Observation
+
+    def _take_output(self, output: Any, names: list[str], sampled: list[list[int]], loads: Any = None) -> None:
+        if loads is None and self._scheduler.connector is not None:
+            loads = call(self._vllm.outputs.KVConnectorOutput)
+        runner_output = call(
+            self._vllm.outputs.ModelRunnerOutput,
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=sampled,
+            kv_connector_output=loads,
+        )
+        self._scheduler.update_from_output(output, runner_output)
+
+    def _observe(self) -> None:
+        """Note what lookups, connector and allocation say while a step is scheduled."""
+        manager, coordinator, connector = self._manager, self._manager.coordinator, self._scheduler.connector
+        diverged: dict[str, bool] = {}
+        deferred: list[bool] = []
+        estimate, allocate = coordinator.get_num_blocks_to_allocate, manager.allocate_slots
+
+        def observed_estimate(*arguments: Any, **named: Any) -> Any:
+            blocks = estimate(*arguments, **named)
+            deferred.append(blocks > self._pool.num_gpu_blocks)
+            return blocks
+
+        def observed_allocate(
+            request: Any,
+            num_new_tokens: int,
+            num_new_computed_tokens: int = 0,
+            new_computed_blocks: Any = None,
+            *arguments: Any,
+            **named: Any,
+        ) -> Any:
+            deferred.clear()
+            free = self._pool.get_num_free_blocks()
+            blocks = allocate(
+                request, num_new_tokens, num_new_computed_tokens, new_computed_blocks, *arguments, **named
+            )
+            outcome = "allocated" if blocks is not None else "put_off" if any(deferred) else "no_room"
+            self._attempts.append(
+                {
+                    "request": request.request_id,
+                    "waiting": new_computed_blocks is not None,
+                    "local": num_new_computed_tokens,
+                    "external": named.get("num_external_computed_tokens", 0),
+                    "asynchronous": named.get("delay_cache_blocks", False),
+                    "diverged": diverged.pop(request.request_id, False),
+                    "tokens": num_new_tokens,
+                    "outcome": outcome,
+                    "free": free,
+                }
+            )
+            return blocks
+
+        coordinator.get_num_blocks_to_allocate = observed_estimate
+        manager.allocate_slots = observed_allocate
+        if hasattr(manager, "get_computed_blocks_for_connector"):
+            look_up = manager.get_computed_blocks_for_connector
+
+            def observed_look_up(request: Any, *arguments: Any, **named: Any) -> Any:
+                found = look_up(request, *arguments, **named)
+                diverged[request.request_id] = found[3]
+                return found
+
+            manager.get_computed_blocks_for_connector = observed_look_up
+        if connector is not None:
+            ask = connector.get_num_new_matched_tokens
+
+            def observed_ask(request: Any, num_computed_tokens: int) -> Any:
+                answer = ask(request, num_computed_tokens)
+                self._asked.append([request.request_id, num_computed_tokens, *answer])
+                return answer
+
+            connector.get_num_new_matched_tokens = observed_ask
+
+    def _learn_hashes(self) -> None:
+        """Note which tokens each block hash stands for: the first request that has it, and how many of its tokens."""
+        wider = self._vllm.cache_utils.BlockHashListWithBlockSize
+        for name, request in self._scheduler.requests.items():
+            views = [(self._hash_block, request.block_hashes)]
+            views += [(block, wider(request.block_hashes, self._hash_block, block)) for block in self._wider_blocks]
+            for block, hashes in views:
+                for index in range(len(hashes)):
+                    boundary = (index + 1) * block
+                    self._names.setdefault(bytes(hashes[index]), (name, boundary))
+                    self._hashes[name, boundary, block] = bytes(hashes[index])
+
+    def _cached(self) -> dict[tuple[int, bytes], list[int]]:
+        """(group, hash) -> the blocks cached for it, the oldest first."""
+        utils = self._vllm.cache_utils
+        return {
+            (utils.get_group_id(key), bytes(utils.get_block_hash(key))): (
+                [block.block_id for block in blocks.values()] if isinstance(blocks, dict) else [blocks.block_id]
+            )
+            for key, blocks in self._pool.cached_block_hash_to_block._cache.items()
+        }
+
+    def _state(self) -> dict[str, Any]:
+        """Everything that is compared after an action."""
+        scheduler = self._scheduler
+        self._learn_hashes()
+        return {
+            "requests": {
+                name: {
+                    "status": self._status(request),
+                    "tokens": request.num_tokens,
+                    "computed": request.num_computed_tokens,
+                    "tables": self._manager.get_block_ids(name),
+                }
+                for name, request in scheduler.requests.items()
+            },
+            "running": [request.request_id for request in scheduler.running],
+            "waiting": [request.request_id for request in scheduler.waiting],
+            "skipped": [request.request_id for request in getattr(scheduler, "skipped_waiting", ())],
+            "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
+            "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
+            "free count": self._pool.get_num_free_blocks(),
+            "references": [block.ref_cnt for block in self._pool.blocks],
+        }
+
+    def _status(self, request: Any) -> str:
+        status = str(request.status.name)
+        if status == "WAITING_FOR_REMOTE_KVS" and request.request_id in self._scheduler.finished_recving_kv_req_ids:
+            failed = request.request_id in self._scheduler.failed_recving_kv_req_ids
+            return "LOAD_FAILED" if failed else "LOADED"
+        return status
+
+
+def serve() -> None:
+    """Answer commands until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+    def reply(**message: Any) -> None:
+        print(json.dumps({"protocol": PROTOCOL, **message}), file=replies, flush=True)
+
+    engine = Engine(Vllm())
+    reply(ready=engine._vllm.version)
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command.pop("protocol") != PROTOCOL:
+            reply(error={"type": "ProtocolError", "message": f"this driver speaks version {PROTOCOL}", "traceback": ""})
+            continue
+        do = command.pop("do")
+        try:
+            reply(state=getattr(engine, do)(**command))
+        except Exception as error:
+            reply(
+                error={"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(limit=-6)}
+            )
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,182 @@
+"""Random traces for the comparison with a real scheduler; a seed is the whole trace.
+
+The shares (prompts that copy an earlier text, budgets near a block, tight pools) follow measurements on the real
+scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    Evict,
+    LeafAnswers,
+    Preempt,
+    Reset,
+    ScriptedAnswer,
+    Step,
+)
+from model.configuration import Configuration, Eviction, Group, GroupKind
+from model.connector import Composite, Connector, Contract, Leaf, leaves_of
+from model.errors import IllegalAction
+from model.policy import Policy
+from model.request import Status
+from model.system import System, apply, initial, most_blocks
+from model.tokens import Segment
+from model.trace import Trace
+from properties.strategies import cut, longest_text
+
+MOST_REQUESTS = 8
+"""Requests that arrive in one trace."""
+
+
+def random_trace(
+    seed: int,
+    policy: Policy,
+    *,
+    second_attention: GroupKind | None,
+    eviction: Eviction,
+    roomy: bool = False,
+    actions: int = 25,
+) -> Trace:
+    """A trace of at most `actions` actions; every action is legal in the model under `policy`.
+
+    `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
+    In a `roomy` pool nothing is ever evicted for want of blocks.
+    """
+    rng = random.Random(f"{seed} {second_attention} {eviction.value}")
+    configuration = random_configuration(rng, second_attention=second_attention, eviction=eviction)
+    if roomy:
+        need = most_blocks(configuration, longest_text(configuration))
+        configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
+    system = initial(configuration)
+    done: list[Action] = []
+    texts: dict[str, tuple[Segment, ...]] = {}
+    for _ in range(actions):
+        action = _action(rng, system, texts)
+        try:
+            system, _ = apply(system, policy, action)
+        except IllegalAction:
+            continue
+        if isinstance(action, Arrive):
+            texts[action.request] = action.prompt + action.output
+        done.append(action)
+        if system.assertion:
+            break
+    return Trace(f"seed {seed}", configuration, tuple(done), source="subjects.generation")
+
+
+def random_configuration(
+    rng: random.Random, *, second_attention: GroupKind | None, eviction: Eviction
+) -> Configuration:
+    """A configuration that vLLM builds: at least two specs, no empty composite, no window of one token."""
+    unit = rng.choice([1, 2, 2, 3, 4])
+    full = Group(GroupKind.FULL_ATTENTION, unit * rng.choice([1, 1, 2]))
+    groups = [full] * rng.choice([1, 1, 2])
+    if second_attention is GroupKind.FULL_ATTENTION:
+        groups.append(Group(GroupKind.FULL_ATTENTION, unit * 2 if full.block == unit else unit))
+    elif second_attention is GroupKind.SLIDING_WINDOW:
+        window = rng.randint(2, max(2, 4 * unit))
+        groups.append(Group(GroupKind.SLIDING_WINDOW, unit * rng.choice([1, 1, 2]), window))
+    groups += [Group(GroupKind.MAMBA, unit)] * rng.choice([1, 1, 2, 3] + ([0] if second_attention else []))
+    rng.shuffle(groups)
+    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    need = most_blocks(scratch, longest_text(scratch))
+    return attrs.evolve(
+        scratch,
+        pool_blocks=1 + int(need * rng.choice([1, 1.2, 1.5, 2, 3, 3])),
+        budget=rng.choice([20 * unit, scratch.scheduler_block, 2 * unit, 3 * unit, 2 * unit + 1, 5 * unit - 1, unit]),
+        connector=_number(_connector(rng, 2)) if rng.random() < 0.8 else None,
+        eviction=eviction,
+    )
+
+
+def _connector(rng: random.Random, depth: int) -> Connector:
+    if depth and rng.random() < 0.4:
+        return Composite(tuple(_connector(rng, depth - 1) for _ in range(rng.randint(1, 3))))
+    claims = rng.random() < 0.6
+    return Leaf("leaf", claims=claims, contract=Contract.ENDPOINT if claims else Contract.BACKED)
+
+
+def _number(connector: Connector) -> Connector:
+    """Give the leaves distinct names, in the order in which they are asked."""
+    names = iter(range(1, 100))
+
+    def renamed(node: Connector) -> Connector:
+        if isinstance(node, Leaf):
+            return attrs.evolve(node, name=f"leaf{next(names)}")
+        return Composite(tuple(renamed(child) for child in node.children))
+
+    return renamed(connector)
+
+
+def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, ...]]) -> Action:
+    requests = system.scheduler.requests
+    loading = [name for name, r in requests.items() if r.status in (Status.LOADING, Status.ABORTED_LOADING)]
+    idle = not system.scheduler.running and not system.scheduler.waiting
+    roll = rng.random()
+    if len(texts) < MOST_REQUESTS and (not requests or roll < (0.35 if idle else 0.2)):
+        return _arrive(rng, system.configuration, texts)
+    if loading and rng.random() < 0.35:
+        return EndLoad(rng.choice(loading), rng.random() < 0.75)
+    roll = rng.random()
+    if roll < 0.03 and requests:
+        return Abort(rng.choice(list(requests)))
+    if roll < 0.05:
+        return Preempt()
+    if roll < 0.06:
+        return Reset()
+    if roll < 0.3 and system.configuration.eviction is Eviction.ADVERSARIAL:
+        labels = list(system.scheduler.pool.cached)
+        if labels:
+            label = rng.choice(labels)
+            spelled = [name for name, text in system.texts.items() if text[: len(label.prefix)] == label.prefix]
+            return Evict(label.group, rng.choice(spelled), len(label.prefix))
+    if roll < 0.4:
+        return Drain()
+    return Step()
+
+
+def _arrive(rng: random.Random, configuration: Configuration, texts: dict[str, tuple[Segment, ...]]) -> Arrive:
+    number = len(texts) + 1
+    unit = configuration.hash_block
+    longest = longest_text(configuration) - 3
+    shared: tuple[Segment, ...] = ()
+    if texts and rng.random() < 0.8:
+        parent = rng.choice(list(texts.values()))
+        length = min(sum(segment.length for segment in parent), longest)
+        tokens = rng.choice([rng.randint(0, length), rng.randint(0, length) // unit * unit, length])
+        shared = cut(parent, tokens)
+    have = sum(segment.length for segment in shared)
+    fresh = 0 if shared and have and rng.random() < 0.2 else rng.randint(1, max(1, longest - have))
+    prompt = (*shared, Segment(f"t{number}", fresh)) if fresh else shared
+    return Arrive(
+        f"r{number}", prompt, (Segment(f"o{number}", rng.randint(1, 3 * unit)),), _answers(rng, configuration)
+    )
+
+
+def _answers(rng: random.Random, configuration: Configuration) -> tuple[LeafAnswers, ...]:
+    if configuration.connector is None:
+        return ()
+    unit, said = configuration.hash_block, []
+    for leaf in leaves_of(configuration.connector):
+        script: list[ScriptedAnswer] = []
+        if rng.random() < 0.15:
+            script.append(ScriptedAnswer(None))
+        for _ in range(rng.choice([1, 1, 1, 2])):
+            roll = rng.random()
+            if roll < 0.35:
+                script.append(ScriptedAnswer(0))
+            elif roll < 0.8:
+                script.append(ScriptedAnswer(unit * rng.randint(1, 4), rng.random() < 0.4))
+            else:
+                script.append(ScriptedAnswer(rng.randint(1, longest_text(configuration)), rng.random() < 0.4))
+        said.append(LeafAnswers(leaf.name, tuple(script)))
+    return tuple(said)

@@ -1,0 +1,186 @@
+"""Our side of the subject's process: start it, send commands, and take whatever it does as an observation."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import attrs
+
+from model.errors import HitboundError
+
+DRIVER = Path(__file__).with_name("driver.py")
+PROTOCOL = 1
+START_SECONDS = 300.0
+REPLY_SECONDS = 60.0
+
+
+class SubjectUnavailable(HitboundError):
+    """The subject cannot be started: no interpreter, no tree, or an import that fails."""
+
+
+@attrs.frozen
+class Subject:
+    """A vLLM release: the interpreter that runs it, and the source tree that is put on its path."""
+
+    interpreter: Path
+    tree: Path
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the process: no network, no GPU, and a cache of its own for each release."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self.tree),
+            "PYTHONSAFEPATH": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_CACHE_ROOT": str(cache / "hitbound" / self.tree.name),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+
+
+def subject_from_environment() -> Subject | None:
+    """The subject that HITBOUND_SUBJECT_PYTHON and HITBOUND_SUBJECT_TREE name; None if they name none."""
+    interpreter, tree = (os.environ.get(f"HITBOUND_SUBJECT_{part}") for part in ("PYTHON", "TREE"))
+    return Subject(Path(interpreter), Path(tree)) if interpreter and tree else None
+
+
+@attrs.frozen
+class Failure:
+    """What the subject did instead of answering.
+
+    `kind` is the class of its exception, or `crash`, `hang`, `garbage` or `version` if it did not even report one.
+    """
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+Reply = dict[str, Any] | Failure
+"""The state after a command, or what went wrong. Only after an exception the process still lives."""
+
+
+class SubjectProcess:
+    """One long-lived driver. Use it as a context manager."""
+
+    def __init__(self, subject: Subject, *, driver: Path = DRIVER, reply_seconds: float = REPLY_SECONDS) -> None:
+        self._command = (str(subject.interpreter), str(driver))
+        self._subject = subject
+        self._reply_seconds = reply_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._written: IO[bytes] | None = None
+        self.release = ""
+
+    def __enter__(self) -> SubjectProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the driver and wait until vLLM is imported. Raises SubjectUnavailable."""
+        self.stop()
+        self._written = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `stop`)
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._written,
+                env=self._subject.environment(),
+                cwd=self._subject.tree,
+            )
+        except OSError as error:
+            self.stop()
+            raise SubjectUnavailable(f"cannot start {self._command[0]} in {self._subject.tree}: {error}") from None
+        reply = self._read(START_SECONDS)
+        if isinstance(reply, Failure):
+            raise SubjectUnavailable(f"{self._subject.tree} does not start: {reply.message}\n{reply.traceback}")
+        self.release = str(reply.get("ready", ""))
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process, self._pending = self._process, None, b""
+        if process is not None:
+            process.kill()
+            process.wait()
+        for stream in (process and process.stdin, process and process.stdout, self._written):
+            if stream:
+                stream.close()
+        self._written = None
+
+    def ask(self, do: str, **arguments: Any) -> Reply:
+        """Send one command and wait for its reply. The process is started again if the last command ended it."""
+        if self._process is None:
+            self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        line = json.dumps({"protocol": PROTOCOL, "do": do, **arguments}) + "\n"
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError:
+            return self._crashed()
+        reply = self._read(self._reply_seconds)
+        if isinstance(reply, Failure):
+            return reply
+        if "error" in reply:
+            error = reply["error"]
+            return Failure(str(error["type"]), str(error["message"]), str(error["traceback"]))
+        state = reply.get("state")
+        return state if isinstance(state, dict) else self._unreadable(f"a reply without a state: {reply}")
+
+    def _read(self, seconds: float) -> Reply:
+        """The next message, or why there is none."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                if not selector.select(seconds):
+                    self.stop()
+                    return Failure("hang", f"no reply within {seconds:.0f} s")
+                received = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not received:
+                    return self._crashed()
+                self._pending += received
+        line, _, self._pending = self._pending.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return self._unreadable(line[:200].decode(errors="replace"))
+        if not isinstance(message, dict) or "protocol" not in message:
+            return self._unreadable(f"not a message: {message}")
+        if message["protocol"] != PROTOCOL:
+            self.stop()
+            version = message["protocol"]
+            return Failure("version", f"the driver speaks protocol version {version}, this hitbound {PROTOCOL}")
+        return message
+
+    def _crashed(self) -> Failure:
+        """The process ended by itself; what it last wrote to standard error tells why."""
+        assert self._process is not None
+        assert self._written is not None
+        self._process.kill()
+        code = self._process.wait()
+        self._written.seek(0)
+        written = self._written.read().decode(errors="replace")
+        self.stop()
+        return Failure("crash", f"the process ended with code {code}", "\n".join(written.splitlines()[-20:]))
+
+    def _unreadable(self, text: str) -> Failure:
+        self.stop()
+        return Failure("garbage", text)

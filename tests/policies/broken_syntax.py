@@ -1,0 +1,2 @@
+def cap(self, N)
+    return N - 1

@@ -1,0 +1,33 @@
+"""The corpus: every policy does on every trace what the trace states, number for number and invariant for invariant."""
+
+from pathlib import Path
+
+import pytest
+
+from hitbound.expectation import unmet
+from model.policies import POLICIES
+from model.trace import Expectation, Trace
+from properties.replay import replay
+from properties.trace_document import read_trace
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
+CASES = [
+    pytest.param(trace, expected, id=f"{path.stem}-{expected.policy}")
+    for path in CORPUS
+    for trace in (read_trace(path),)
+    for expected in trace.expectations
+]
+
+pytestmark = pytest.mark.corpus
+
+
+@pytest.mark.parametrize(("trace", "expected"), CASES)
+def test_the_policy_does_what_the_trace_states(trace: Trace, expected: Expectation) -> None:
+    assert unmet(expected, replay(trace, POLICIES[expected.policy])) == []
+
+
+def test_every_scenario_states_what_every_policy_does() -> None:
+    scenarios = [path for path in CORPUS if path.stem.startswith("S")]
+    assert len(scenarios) == 12
+    for path in CORPUS:
+        assert {expected.policy for expected in read_trace(path).expectations} == set(POLICIES)

@@ -1,0 +1,93 @@
+"""The engine `fuzz` alone: it finds the faults of 0.24 and 0.27 unaided, and stays silent where there is none."""
+
+import attrs
+import pytest
+
+from model.configuration import Eviction
+from model.connector import Leaf
+from model.policies import POLICIES
+from model.ready_connectors import DISHONEST
+from properties.catalogue import EVENTS
+from properties.fuzz import PROFILES, fuzz
+from properties.replay import replay
+from properties.verdict import REQUIRED_CELL, Case, Cell, Result, Verdict
+
+pytestmark = pytest.mark.slow
+
+
+def findings(results: tuple[Result, ...], eviction: Eviction) -> set[tuple[str, Case | None]]:
+    """What was violated under one eviction mode."""
+    return {
+        (result.property, result.case)
+        for result in results
+        if result.verdict is Verdict.VIOLATED and result.trace is not None
+        if result.trace.configuration.eviction is eviction
+    }
+
+
+@pytest.fixture(scope="module", params=["vllm-0.24", "vllm-0.27"])
+def faulty(request: pytest.FixtureRequest) -> tuple[str, tuple[Result, ...]]:
+    return request.param, fuzz(POLICIES[request.param], PROFILES["ci"])
+
+
+@pytest.mark.parametrize("eviction", Eviction)
+def test_the_faults_of_the_releases_are_found_in_their_cases(
+    faulty: tuple[str, tuple[Result, ...]], eviction: Eviction
+) -> None:
+    name, results = faulty
+    resumes = {case for property, case in findings(results, eviction) if property == "HIT-RESUME"}
+    assert resumes == ({Case.LOCAL, Case.EXTERNAL} if name == "vllm-0.24" else {Case.EXTERNAL})
+
+
+def test_every_trace_is_short_and_violates_again(faulty: tuple[str, tuple[Result, ...]]) -> None:
+    name, results = faulty
+    for result in results:
+        if result.verdict is Verdict.VIOLATED:
+            assert result.trace is not None
+            assert len(result.trace.actions) <= 8
+            again = {(found.property, found.case) for found in replay(result.trace, POLICIES[name]).violations}
+            assert (result.property, result.case) in again
+
+
+@pytest.mark.parametrize("name", ["vllm-0.23", "vllm-0.28", "reference"])
+def test_a_policy_that_is_safe_in_the_required_cell_is_not_accused(name: str) -> None:
+    results = fuzz(POLICIES[name], PROFILES["ci"])
+    assert {result.verdict for result in results} == {Verdict.HOLDS_WITHIN}
+    assert EVENTS.keys() & {result.property for result in results}
+
+
+@pytest.mark.parametrize("name", ["vllm-0.28"])
+def test_the_same_seed_gives_the_same_runs(name: str) -> None:
+    first, second = (fuzz(POLICIES[name], PROFILES["quick"], seed=7) for _ in range(2))
+    assert first == second
+    assert first != fuzz(POLICIES[name], PROFILES["quick"], seed=8)
+
+
+@pytest.mark.parametrize(
+    ("clause", "property"),
+    [
+        ("claim", "HIT-RESUME"),
+        ("state", "HIT-RESUME"),
+        ("attention", "HIT-COVER"),
+        ("range", "HIT-LAST"),
+        ("unassigned", "LOAD-SOURCE"),
+    ],
+)
+def test_each_dishonest_leaf_is_found(clause: str, property: str) -> None:
+    leaf: Leaf = DISHONEST[clause]
+    results = fuzz(POLICIES["vllm-0.28"], PROFILES["ci"], fixed_leaf=leaf)
+    found = {result.property for result in results if result.verdict is Verdict.VIOLATED}
+    assert property in found
+    assert not any(result.required for result in results)
+
+
+def test_a_too_short_campaign_is_vacuous_not_successful() -> None:
+    hopeless = attrs.evolve(PROFILES["ci"], runs=2, actions=2)
+    results = fuzz(POLICIES["vllm-0.28"], hopeless)
+    assert {result.verdict for result in results} == {Verdict.VACUOUS}
+    assert all("never" in result.reason for result in results)
+
+
+@pytest.mark.parametrize("cell", [attrs.evolve(REQUIRED_CELL, contract=3)])
+def test_other_cells_are_explored_but_nothing_is_required_of_them(cell: Cell) -> None:
+    assert not any(result.required for result in fuzz(POLICIES["vllm-0.28"], PROFILES["quick"], cell=cell))
