@@ -11,6 +11,12 @@ from properties.catalogue import EVENTS, INVARIANTS, Invariant, Kind, Sometimes,
 
 SCHEMA = "hitbound-invariants/1"
 
+_MEANINGS = {
+    Kind.SAFETY: "must always hold",
+    Kind.PROTOCOL: "how core and connectors talk; reported, not required",
+    Kind.COMPLETENESS: "the price of being too careful",
+}
+
 
 def as_json() -> str:
     """The catalogue as one JSON document."""
@@ -21,8 +27,8 @@ def as_json() -> str:
 def as_text(width: int) -> str:
     """The catalogue for reading: what must hold, then what has to happen in a run."""
     lines: list[str] = []
-    for kind in (Kind.SAFETY, Kind.COMPLETENESS):
-        lines.append(f"{kind.value}: {'must always hold' if kind is Kind.SAFETY else 'the price of being too careful'}")
+    for kind, meaning in _MEANINGS.items():
+        lines.append(f"{kind.value}: {meaning}")
         for entry in INVARIANTS.values():
             if entry.kind is kind:
                 lines += _entry(entry, width)

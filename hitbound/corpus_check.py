@@ -18,6 +18,7 @@ from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS
 from properties.policy_guard import PolicyLoops
 from properties.replay import Replay, replay
+from properties.requirements import is_required
 from properties.verdict import REQUIRED_CELL, Result, Verdict
 
 ENGINE = "corpus"
@@ -93,7 +94,7 @@ def _result(property: str, verdict: Verdict, *, scope: str = "", reason: str = "
         property=property,
         engine=ENGINE,
         verdict=verdict,
-        required=True,
+        required=is_required(property),
         cell=REQUIRED_CELL,
         scope=scope,
         reason=reason,

@@ -27,8 +27,9 @@ class Decision:
     """What the policy made of one request: everything the properties need to judge it. Tokens throughout.
 
     `claims` is None without a connector. `asked` is the boundary from which the connector was asked, `answer` what it
-    said. `local` + `external` is the resume boundary R. `reached` is the deepest boundary up to which each group's hit
-    blocks were taken. `backed` says whether every recurrent group holds state@asked.
+    answered, `said` what each leaf that was asked said, in order. `local` + `external` is the resume boundary R.
+    `reached` is the deepest boundary up to which each group's hit blocks were taken. `backed` says whether every
+    recurrent group holds state@asked.
     """
 
     request: str
@@ -39,6 +40,7 @@ class Decision:
     diverged: bool
     asked: int
     answer: Answer
+    said: tuple[Answer, ...]
     local: int
     external: int
     reached: tuple[int, ...]
@@ -82,15 +84,23 @@ class EngineAssertion(Exception):
     """The engine's own assertion fails: vLLM would crash here."""
 
 
-def ask(configuration: Configuration, policy: Policy, request: Request, asked: int) -> tuple[Answer, Request]:
-    """The connector's answer from boundary `asked`, and the request with the asking noted on each leaf."""
+def ask(
+    configuration: Configuration, policy: Policy, request: Request, asked: int
+) -> tuple[Answer, tuple[Answer, ...], Request]:
+    """What the connector answers from boundary `asked`, what each leaf that was asked said, and the request with the
+    asking noted on each leaf."""
     connector = configuration.connector
     if connector is None:
-        return NOTHING, request
+        return NOTHING, (), request
     leaves = list(leaves_of(connector))
     counts = dict(request.asked)
+    answers: list[Answer] = []
 
     def ask_leaf(leaf: Leaf) -> Answer:
+        answers.append(answer_as_scripted(leaf))
+        return answers[-1]
+
+    def answer_as_scripted(leaf: Leaf) -> Answer:
         script = request.answers.get(leaf.name, (ScriptedAnswer(0),))
         said = script[min(counts.get(leaf.name, 0), len(script) - 1)]
         counts[leaf.name] = counts.get(leaf.name, 0) + 1
@@ -101,7 +111,7 @@ def ask(configuration: Configuration, policy: Policy, request: Request, asked: i
         return Answer(unknown=False, tokens=tokens, asynchronous=said.asynchronous, source=leaves.index(leaf))
 
     answer = answer_of(policy, connector, ask_leaf)
-    return answer, attrs.evolve(request, asked=counts)
+    return answer, tuple(answers), attrs.evolve(request, asked=counts)
 
 
 def decide(
@@ -121,7 +131,7 @@ def decide(
     lookup = look_up(policy, configuration, pool, request.tokens, offered)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
-    answer, request = ask(configuration, policy, request, asked)
+    answer, said, request = ask(configuration, policy, request, asked)
     if answer.unknown:
         return None, request
     local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
@@ -136,6 +146,7 @@ def decide(
         diverged=diverged,
         asked=asked,
         answer=answer,
+        said=said,
         local=local,
         external=external,
         reached=reached,

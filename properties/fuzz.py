@@ -21,6 +21,7 @@ from properties.machine import Campaign, Falsified, Signature, machine_for, rule
 from properties.minimise import minimise
 from properties.policy_guard import PolicyLoops, guarded
 from properties.replay import replay
+from properties.requirements import is_required
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
 
 ENGINE = "fuzz"
@@ -73,14 +74,14 @@ def fuzz(
         progress(f"fuzz {policy.name}, {eviction.value} eviction")
         campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf)
         try:
-            findings = tuple(_findings(campaign, profile, chosen))
+            found = tuple(findings(campaign, profile, chosen))
         except PolicyLoops as loops:
             return (
                 Result(
                     property="POLICY-TOTAL", engine=ENGINE, verdict=Verdict.UNKNOWN, required=True, reason=str(loops)
                 ),
             )
-        series.append(Series(campaign, findings, chosen))
+        series.append(Series(campaign, found, chosen))
     base = Result(
         property="",
         engine=ENGINE,
@@ -110,12 +111,15 @@ class Series:
         return f"{sampled}, {campaign.eviction.value} eviction, seed {self.seed}"
 
 
+def _about(base: Result, property: str) -> Result:
+    return attrs.evolve(base, property=property, required=base.required and is_required(property))
+
+
 def _violated(base: Result, series: list[Series]) -> Iterator[Result]:
     for each in series:
         for (property, case), trace in each.findings:
             yield attrs.evolve(
-                base,
-                property=property,
+                _about(base, property),
                 case=case,
                 verdict=Verdict.VIOLATED,
                 scope=each.scope,
@@ -130,7 +134,7 @@ def _held(base: Result, series: list[Series]) -> Iterator[Result]:
     idle = {rule for each in series for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
     for invariant in INVARIANTS.values():
         if invariant.status is Status.CHECKED and invariant.id not in violated:
-            held = attrs.evolve(base, property=invariant.id)
+            held = _about(base, invariant.id)
             if idle:
                 reason = f"these rules never fired: {', '.join(sorted(idle))}"
                 held = attrs.evolve(held, verdict=Verdict.VACUOUS, reason=reason)
@@ -149,7 +153,7 @@ def _events(base: Result, series: list[Series], needed: bool) -> Iterator[Result
         yield result
 
 
-def _findings(campaign: Campaign, profile: Profile, seed: int) -> Iterator[tuple[Signature, Trace]]:
+def findings(campaign: Campaign, profile: Profile, seed: int) -> Iterator[tuple[Signature, Trace]]:
     """New findings, one after another: each series ends with the first finding that no earlier one was.
 
     After a series without one, further series follow until every event was met, at most MOST_SERIES of them.

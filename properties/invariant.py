@@ -14,9 +14,11 @@ from properties.verdict import Case
 
 
 class Kind(enum.Enum):
-    """SAFETY must hold always. COMPLETENESS is the price of being too careful. SOMETIMES has to happen in a run."""
+    """SAFETY must hold always. PROTOCOL is how core and connectors talk: broken, it harms no hit by itself, so it is
+    reported but not required. COMPLETENESS is the price of being too careful. SOMETIMES has to happen in a run."""
 
     SAFETY = "safety"
+    PROTOCOL = "protocol"
     COMPLETENESS = "completeness"
     SOMETIMES = "sometimes"
 

@@ -211,6 +211,16 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def evict(self, data: st.DataObject) -> None:
         self._act(data.draw(st.sampled_from(self._evictable())))
 
+    @precondition(lambda self: self._alive and self.campaign.eviction is Eviction.ADVERSARIAL and self._evictable())
+    @rule()
+    def evict_attention(self) -> None:
+        """The deepest attention block goes, so that recurrent states may lie deeper than attention."""
+        assert self.configuration is not None
+        groups = self.configuration.groups
+        attention = [evict for evict in self._evictable() if not groups[evict.group].recurrent]
+        if attention:
+            self._act(max(attention, key=lambda evict: evict.boundary))
+
     def _evictable(self) -> list[Evict]:
         assert self.system is not None
         pool = self.system.scheduler.pool

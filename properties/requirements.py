@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from model.policy import Policy
+from properties.catalogue import INVARIANTS
+from properties.invariant import Kind
 from properties.verdict import REQUIRED_CELL, Cell
 
 
@@ -10,6 +12,11 @@ def required_cells(policy: Policy) -> tuple[Cell, ...]:
     """REQUIRED_CELL, and the cells in the policy's own `requires`: it can ask for more, never for less."""
     asked = (Cell(*axes) for axes in getattr(policy, "requires", ()))
     return tuple(dict.fromkeys((REQUIRED_CELL, *asked)))
+
+
+def is_required(property: str) -> bool:
+    """Whether a violation of `property` in a required cell counts: of everything but the protocol."""
+    return property not in INVARIANTS or INVARIANTS[property].kind is not Kind.PROTOCOL
 
 
 def at_least(policy: Policy) -> Policy | None:

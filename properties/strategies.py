@@ -33,35 +33,34 @@ def longest_text(configuration: Configuration) -> int:
 
 
 @functools.cache
-def leaves(contract: Contract) -> st.SearchStrategy[Leaf]:
+def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep at least `contract`, and at least ENDPOINT if they claim; they do the least that they promise.
 
-    Half of those without a claim keep just `contract`: a policy is judged by the weakest connector.
+    Half of them keep just that: a policy is judged by the weakest connector.
     """
-    plain = st.builds(
-        Leaf,
-        name=st.just("leaf"),
-        claims=st.just(False),
-        contract=st.sampled_from([contract, *(kept for kept in Contract if kept >= contract)]),
-    )
-    claiming = st.builds(
-        Leaf,
-        name=st.just("leaf"),
-        claims=st.just(True),
-        contract=st.sampled_from([kept for kept in Contract if kept >= max(contract, Contract.ENDPOINT)]),
-    )
-    return plain | claiming
+    least = max(contract, Contract.ENDPOINT) if claims else contract
+    kept = st.sampled_from([least, *(kept for kept in Contract if kept >= least)])
+    return st.builds(Leaf, name=st.just("leaf"), claims=st.just(claims), contract=kept)
 
 
 @functools.cache
 def connectors(contract: Contract, fixed_leaf: Leaf | None = None) -> st.SearchStrategy[Connector | None]:
     """Trees of any shape, the empty composite and, now and then, no connector at all. `fixed_leaf` may stand in for any
-    leaf."""
-    leaf = leaves(contract) if fixed_leaf is None else st.just(fixed_leaf) | leaves(contract)
-    pair = st.lists(leaf, max_size=3).map(lambda children: Composite(tuple(children)))
-    nested = st.lists(leaf | pair, max_size=3).map(lambda children: Composite(tuple(children)))
-    deeper = st.lists(leaf | nested, min_size=1, max_size=2).map(lambda children: Composite(tuple(children)))
-    return st.one_of(leaf, pair, nested, deeper, leaf, st.none()).map(_number_leaves)
+    leaf. In a third of the trees every leaf claims: only there may a hit diverge."""
+    claiming = leaves(contract, claims=True)
+    leaf = leaves(contract, claims=False) | claiming
+    if fixed_leaf is not None:
+        leaf = st.just(fixed_leaf) | leaf
+    pair, claiming_pair = _composites(leaf, 0, 3), _composites(claiming, 1, 2)
+    nested, claiming_nested = _composites(leaf | pair, 0, 3), _composites(claiming | claiming_pair, 1, 2)
+    deeper = _composites(leaf | nested, 1, 2)
+    trees = st.one_of(leaf, claiming, pair, claiming_pair, nested, claiming_nested, deeper, leaf, st.none())
+    return trees.map(_number_leaves)
+
+
+def _composites(child: st.SearchStrategy[Connector], fewest: int, most: int) -> st.SearchStrategy[Connector]:
+    children = st.lists(child, min_size=fewest, max_size=most)
+    return children.map(lambda several: Composite(tuple(several)))
 
 
 def _number_leaves(connector: Connector | None) -> Connector | None:

@@ -147,7 +147,7 @@ def step_obligations(choice: Choice) -> tuple[Obligation, ...]:
 
 
 def asks_again(choice: Choice) -> Obligation:
-    """ASK-AGAIN: one child that does not know makes the composite not know."""
+    """ASK-UNKNOWN: one child that does not know makes the composite not know."""
     goal = z3.Implies(z3.Or(SO_FAR.unknown, CHILD.unknown), choice.result.unknown)
     return Obligation("unknown stays unknown", _step_assumptions(choice), goal)
 

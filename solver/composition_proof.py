@@ -1,4 +1,4 @@
-"""Findings about composites: what they claim (CAP-MEET), answer and hand out (LOAD-SOURCE, ASK-AGAIN)."""
+"""Findings about composites: what they claim (CAP-MEET), answer and hand out (LOAD-SOURCE, ASK-UNKNOWN)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _claims_of_short_lists(policy: Policy) -> Finding:
 
 
 def _examine_fold(policy: Policy, choice: Choice, decider: Decider) -> tuple[Finding, Finding]:
-    """LOAD-SOURCE and ASK-AGAIN of a choice that is a fold."""
+    """LOAD-SOURCE and ASK-UNKNOWN of a choice that is a fold."""
     obligations = (answers.start_obligation(policy), *answers.step_obligations(choice))
     source = combined(finding_of(decider.decide(obligation)) for obligation in obligations)
     again = finding_of(decider.decide(answers.asks_again(choice)))
@@ -114,7 +114,7 @@ def _examine_fold(policy: Policy, choice: Choice, decider: Decider) -> tuple[Fin
 
 
 def _examine_list(policy: Policy) -> tuple[Finding, Finding, Finding]:
-    """LOAD-SOURCE, ASK-AGAIN and POLICY-TOTAL of a choice from the whole list, run for short lists."""
+    """LOAD-SOURCE, ASK-UNKNOWN and POLICY-TOTAL of a choice from the whole list, run for short lists."""
     within = _within(answers.ADVICE)
     try:
         wrong = answers.wrong_answer(policy)

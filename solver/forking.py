@@ -12,7 +12,7 @@ import functools
 import inspect
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -58,8 +58,12 @@ class Site:
 
 @attrs.frozen(eq=False)
 class Decision:
-    """At a branch on `condition` the run went `taken`; `other_way` says whether the other way is feasible too."""
+    """At a branch on `condition` the run went `taken`; `other_way` says whether the other way is feasible too.
 
+    `before` is all that held on the path until then, this condition included.
+    """
+
+    before: tuple[z3.BoolRef, ...]
     condition: z3.BoolRef
     taken: bool
     other_way: bool
@@ -191,11 +195,19 @@ def _follow(function: Callable[[ForkingRun], T], run: ForkingRun) -> Path[T] | N
 def _check_repeatable(function: Callable[[ForkingRun], T], run: ForkingRun, path: Path[T]) -> None:
     again = ForkingRun(run.solver, tuple(run.decisions), run.forced)
     repeated = _follow(function, again)
-    pairs = list(zip(run.conditions, again.conditions, strict=False))
-    differing = next((index for index, (one, other) in enumerate(pairs) if not one.eq(other)), len(pairs))
-    if repeated is None or not repeated.ended or differing < max(len(run.conditions), len(again.conditions)):
-        place = [*again.places, again.place][differing]
-        raise PolicyError(f"{place}: {STATEFUL}")
+    if repeated is None or not repeated.ended:
+        raise PolicyError(f"{again.place}: {STATEFUL}")
+    differing = _first_difference(run.conditions, again.conditions)
+    if differing is not None:
+        raise PolicyError(f"{[*again.places, again.place][differing]}: {STATEFUL}")
+
+
+def _first_difference(recorded: Sequence[z3.BoolRef], repeated: Sequence[z3.BoolRef]) -> int | None:
+    """Index of the first condition that differs, or that only one of the runs has."""
+    for index, (one, other) in enumerate(zip(recorded, repeated, strict=False)):
+        if not one.eq(other):
+            return index
+    return None if len(recorded) == len(repeated) else min(len(recorded), len(repeated))
 
 
 STATEFUL = (
@@ -272,8 +284,9 @@ class ForkingRun:
             raise _TooLong
         if index < len(self._prefix):
             decision = self._prefix[index]
-            if not decision.condition.eq(condition):
-                self.refusal = self.refusal or f"{self.place}: {STATEFUL}"
+            differing = _first_difference(decision.before, (*self.conditions, condition))
+            if differing is not None:
+                self.refusal = self.refusal or f"{[*self.places, self.place][differing]}: {STATEFUL}"
                 raise _Refused
         else:
             decision = self._decide_anew(condition)
@@ -290,7 +303,8 @@ class ForkingRun:
             self.infeasible.append(all_of((*self.conditions, z3.Not(condition))))
         if not can_hold and not can_fail:
             raise _Infeasible
-        return Decision(condition, taken=can_hold, other_way=can_hold and can_fail)
+        before = (*self.conditions, condition)
+        return Decision(before, condition, taken=can_hold, other_way=can_hold and can_fail)
 
     def grant(self, law: z3.BoolRef) -> None:
         """Let the solver use a law that the obligations about this function assume by name."""

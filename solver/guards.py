@@ -96,7 +96,7 @@ def drop_in_composition(policy: Policy, choice: Choice | None, assign: Explorati
         def choice_checks(variant: Choice) -> Iterator[Check]:
             for obligation in answers.step_obligations(variant):
                 yield "LOAD-SOURCE", None, None, obligation
-            yield "ASK-AGAIN", None, None, answers.asks_again(variant)
+            yield "ASK-UNKNOWN", None, None, answers.asks_again(variant)
 
         yield from _drop(
             choice.exploration,

@@ -109,7 +109,7 @@ def _everywhere(proof: DecisionProof, lookup: LookupFindings, composition: Compo
                 finding = combined((composition.claim, finding))
             yield _Entry(statement.property, finding, case=statement.case)
     yield _Entry("LOAD-SOURCE", composition.source)
-    yield _Entry("ASK-AGAIN", composition.again, required=False)
+    yield _Entry("ASK-UNKNOWN", composition.again, required=False)
     yield _Entry("POLICY-TOTAL", combined((lookup.total, composition.total, proof.total)))
 
 

@@ -94,6 +94,13 @@ class SourceForgotten(Vllm028):
         return attrs.evolve(super().choose_step(acc, child_answer), source=NOTHING.source)
 
 
+class SkipsUnknown(Vllm028):
+    name = "skips-unknown"
+
+    def choose_step(self, acc: Answer, child_answer: Answer) -> Answer:
+        return acc if acc.tokens > 0 or child_answer.unknown else child_answer
+
+
 class TrimsE(Vllm028):
     name = "trims-e"
 
@@ -203,6 +210,13 @@ FAULTS = [
         hybrid(DISHONEST["range"]),
         (arrive("r", 4, 0, whole_prompt=4), Step()),
         [(Case.EXTERNAL, "r: R = 4 = L 0 + E 4, but N - 1 = 3")],
+    ),
+    Fault(
+        "ASK-UNKNOWN",
+        SkipsUnknown(),
+        hybrid(MIXED),
+        (arrive("r", 4, 3, claimer=None, store=2), Step()),
+        [(None, "r: E = 2 is taken although a leaf does not know yet")],
     ),
     Fault(
         "HIT-AGAIN",

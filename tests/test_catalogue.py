@@ -43,6 +43,7 @@ IDS = [
     "LOAD-ORDER",
     "LOAD-EXACT",
     "ASK-PURE",
+    "ASK-UNKNOWN",
     "LOAD-PIN",
     "LOAD-ROLLBACK",
     "STORE-FENCE",
@@ -72,7 +73,7 @@ def test_every_entry_says_why_it_is_checked_or_what_it_waits_for() -> None:
 
 def test_ids_are_used_once() -> None:
     assert set(INVARIANTS).isdisjoint(EVENTS)
-    assert {entry.kind for entry in INVARIANTS.values()} == {Kind.SAFETY, Kind.COMPLETENESS}
+    assert {entry.kind for entry in INVARIANTS.values()} == {Kind.SAFETY, Kind.PROTOCOL, Kind.COMPLETENESS}
 
 
 def test_every_checked_invariant_is_seen_to_fail() -> None:

@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 
 from hitbound import report
+from hitbound.replay_text import replay_text
+from properties.trace_document import read_trace
 from tests.command_line import CHECKOUT, Hitbound
 
 pytestmark = pytest.mark.slow
@@ -135,7 +137,8 @@ def test_traces_are_written_and_replay(hitbound: Hitbound, tmp_path: Any) -> Non
     written = sorted((tmp_path / "found").glob("*.json"))
     assert written
     for path in written:
-        assert hitbound("replay", str(path)).code == 0
+        met, text = replay_text(read_trace(path), None, 100)
+        assert met, text
 
 
 def test_known_findings_are_accepted_and_stale_ones_are_not(hitbound: Hitbound, tmp_path: Any) -> None:

@@ -8,14 +8,17 @@ from model.connector import Leaf
 from model.policies import POLICIES
 from model.ready_connectors import DISHONEST
 from properties.catalogue import EVENTS
-from properties.fuzz import PROFILES, fuzz
+from properties.fuzz import PROFILES, findings, fuzz
+from properties.machine import Campaign
+from properties.policy_guard import guarded
 from properties.replay import replay
 from properties.verdict import REQUIRED_CELL, Case, Cell, Result, Verdict
+from tests.mutants import EQUIVALENT, FALLS, MUTANTS
 
 pytestmark = pytest.mark.slow
 
 
-def findings(results: tuple[Result, ...], eviction: Eviction) -> set[tuple[str, Case | None]]:
+def violated(results: tuple[Result, ...], eviction: Eviction) -> set[tuple[str, Case | None]]:
     """What was violated under one eviction mode."""
     return {
         (result.property, result.case)
@@ -35,7 +38,7 @@ def test_the_faults_of_the_releases_are_found_in_their_cases(
     faulty: tuple[str, tuple[Result, ...]], eviction: Eviction
 ) -> None:
     name, results = faulty
-    resumes = {case for property, case in findings(results, eviction) if property == "HIT-RESUME"}
+    resumes = {case for property, case in violated(results, eviction) if property == "HIT-RESUME"}
     assert resumes == ({Case.LOCAL, Case.EXTERNAL} if name == "vllm-0.24" else {Case.EXTERNAL})
 
 
@@ -86,6 +89,20 @@ def test_a_too_short_campaign_is_vacuous_not_successful() -> None:
     results = fuzz(POLICIES["vllm-0.28"], hopeless)
     assert {result.verdict for result in results} == {Verdict.VACUOUS}
     assert all("never" in result.reason for result in results)
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_mutant_is_found(name: str) -> None:
+    campaign = Campaign(guarded(MUTANTS[name]), REQUIRED_CELL, Eviction.ADVERSARIAL)
+    found = (property for (property, _), _ in findings(campaign, PROFILES["ci"], seed=0))
+    assert any(property in FALLS[name] for property in found)
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("name", EQUIVALENT)
+def test_what_is_proved_equivalent_is_not_accused(name: str) -> None:
+    assert {result.verdict for result in fuzz(EQUIVALENT[name], PROFILES["ci"])} == {Verdict.HOLDS_WITHIN}
 
 
 @pytest.mark.parametrize("cell", [attrs.evolve(REQUIRED_CELL, contract=3)])

@@ -88,8 +88,8 @@ def test_passing_over_an_unknown_answer_breaks_the_protocol_but_no_safety(policy
     verdicts = {
         result.property: result.verdict for result in prove(policy, cells=(REQUIRED_CELL,)) if result.cell is None
     }
-    assert verdicts["ASK-AGAIN"] is Verdict.CTI
-    assert {verdict for property, verdict in verdicts.items() if property != "ASK-AGAIN"} == {Verdict.PROVED}
+    assert verdicts["ASK-UNKNOWN"] is Verdict.CTI
+    assert {verdict for property, verdict in verdicts.items() if property != "ASK-UNKNOWN"} == {Verdict.PROVED}
 
 
 class WithoutClamp(Vllm028):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from model.actions import EndLoad
 from model.admission import Admission
-from model.connector import Leaf, leaves_of
+from model.connector import leaves_of
 from model.execution import Reason
 from model.plan import Load
-from model.request import Request, Status
+from model.request import Status
 from model.system import Observation
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
@@ -43,19 +43,16 @@ def _wrong_loaders(observation: Observation, admission: Admission) -> Iterator[s
         answered = winner.name if winner else "no leaf"
         yield f"{decision.request}: {names} loads, {answered} stands behind the answer E = {decision.answer.tokens}"
         return
-    request = observation.before.scheduler.requests[decision.request]
-    said = _said(request, winner, decision.asked)
+    said = next((answer.tokens for answer in decision.said if answer.source == source), None)
     if said != decision.answer.tokens:
         yield f"{decision.request}: {winner.name} answered E = {said}, the composite said {decision.answer.tokens}"
 
 
-def _said(request: Request, leaf: Leaf, asked: int) -> int:
-    """What `leaf` itself answers when `request` is asked next, from boundary `asked`."""
-    script = request.answers.get(leaf.name, ())
-    if not script:
-        return 0
-    tokens = script[min(request.asked.get(leaf.name, 0), len(script) - 1)].tokens or 0
-    return max(0, min(tokens, len(request.tokens) - asked - leaf.conduct.within_range))
+def unknown_absorbs(observation: Observation) -> Iterator[Finding]:
+    for admission in observation.admissions:
+        decision = admission.decision
+        if any(answer.unknown for answer in decision.said):
+            yield None, f"{decision.request}: E = {decision.answer.tokens} is taken although a leaf does not know yet"
 
 
 def load_before_read(observation: Observation) -> Iterator[Finding]:
@@ -171,6 +168,15 @@ ENTRIES = (
         reason="A request is asked again after every postponement, and an answer that the policy drops is never used.",
         waits_for="leaves that keep a state of their own",
         predicate=asking_is_pure,
+    ),
+    Invariant(
+        id="ASK-UNKNOWN",
+        kind=Kind.PROTOCOL,
+        statement="A composite one of whose children does not know its answer yet does not know either.",
+        reason="What is chosen over an unknown answer is chosen too early: an earlier child may still answer. The hit "
+        "itself is safe.",
+        proof="composition: unknown absorbs",
+        predicate=unknown_absorbs,
     ),
     Invariant(
         id="LOAD-PIN",
