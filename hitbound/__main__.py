@@ -15,10 +15,11 @@ def main() -> None:
         sys.exit(2)
     try:
         # Only now: everything below imports `model` and its neighbours.
-        from hitbound.process import deliver_interrupts_again, run
+        from hitbound import interrupts
+        from hitbound.process import run
     except KeyboardInterrupt:
         sys.exit(130)
-    deliver_interrupts_again()
+    interrupts.watch()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -18,6 +18,7 @@ from hitbound.terminal import show, width
 from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
 from model.policy import Policy
+from model.ready_connectors import READY
 from properties.policy_guard import PolicyLoops
 from properties.trace_document import read_trace, write_trace
 from properties.verdict import Result, Verdict
@@ -118,13 +119,19 @@ def prove(asked: str | None, form: str, accept_bounded: bool, traces: Path | Non
 @profile_option
 @format_option
 @seed_option
+@click.option(
+    "--leaf",
+    type=click.Choice(list(READY)),
+    help="Put this ready-made leaf into the connector trees. Some are dishonest: what is found then shows which clause "
+    "of the contract the policy relies on.",
+)
 @traces_option
-def fuzz(asked: str | None, profile: str, form: str, seed: int | None, traces: Path | None) -> int:
+def fuzz(asked: str | None, profile: str, form: str, seed: int | None, leaf: str | None, traces: Path | None) -> int:
     """Run the model under a policy with random configurations and actions."""
     chosen = engines.seed_of(profile, seed)
 
     def run(policy: Policy, say: Say) -> tuple[Result, ...]:
-        return engines.fuzz(policy, profile, chosen, say)
+        return engines.fuzz(policy, profile, chosen, say, leaf)
 
     return _publish(_report("fuzz", asked, run, profile=profile, seed=chosen), form, traces=traces)
 

@@ -9,6 +9,7 @@ import tempfile
 
 from hitbound.progress import Say
 from model.policy import Policy
+from model.ready_connectors import READY
 from properties.requirements import at_least, required_cells
 from properties.verdict import ALL_CELLS, Result
 
@@ -26,12 +27,13 @@ def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
     return prove(policy, cells=ALL_CELLS, required=required_cells(policy), at_least=at_least(policy), progress=say)
 
 
-def fuzz(policy: Policy, profile: str, seed: int, say: Say) -> tuple[Result, ...]:
-    """Random runs of the model in the required cell."""
+def fuzz(policy: Policy, profile: str, seed: int, say: Say, leaf: str | None = None) -> tuple[Result, ...]:
+    """Random runs of the model in the required cell; with a ready-made `leaf` among the connectors if one is named."""
     from properties.fuzz import PROFILES, fuzz
 
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = _scratch().name  # else Hypothesis leaves a folder where the user is
-    return fuzz(policy, PROFILES[profile], seed=seed, progress=say)
+    fixed_leaf = READY[leaf] if leaf else None
+    return fuzz(policy, PROFILES[profile], seed=seed, fixed_leaf=fixed_leaf, progress=say)
 
 
 def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:

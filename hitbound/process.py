@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 
 import click
 
+from hitbound import interrupts
 from hitbound.command import command
 from hitbound.exit_codes import ExitCode
 from model.errors import HitboundError
@@ -24,36 +23,25 @@ def run(arguments: Sequence[str]) -> int:
     if hasattr(signal, "SIGPIPE"):  # `hitbound ... | head` ends quietly, never with the code of a verdict
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        return int(command.main(list(arguments), prog_name="hitbound", standalone_mode=False) or 0)
+        code = int(command.main(list(arguments), prog_name="hitbound", standalone_mode=False) or 0)
     except click.exceptions.Exit as exit_request:
-        return exit_request.exit_code
+        code = exit_request.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show(sys.stderr)
-        return ExitCode.USAGE
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted; this is no verdict")
-        return ExitCode.INTERRUPTED
+        code = ExitCode.USAGE
     except HitboundError as error:
         _say(str(error))
-        return ExitCode.USAGE
+        code = ExitCode.USAGE
     except (Exception, SystemExit) as error:  # a policy that calls sys.exit(0) must not end the gate with success
-        _report_internal(error)
-        return ExitCode.INTERNAL_ERROR
-
-
-def deliver_interrupts_again() -> None:
-    """Send an interrupt once more that Python had to swallow.
-
-    Hypothesis runs code of its own in garbage collections; an interrupt that falls there is only printed and ignored.
-    """
-
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            threading.Timer(0.05, _thread.interrupt_main).start()
-        else:
-            sys.__unraisablehook__(unraisable)
-
-    sys.unraisablehook = hook
+        if not interrupts.seen():
+            _report_internal(error)
+        code = ExitCode.INTERNAL_ERROR
+    if code == ExitCode.INTERRUPTED or interrupts.seen():
+        _say("interrupted; this is no verdict")
+        code = ExitCode.INTERRUPTED
+    return code
 
 
 def _report_internal(error: BaseException) -> None:

@@ -49,3 +49,6 @@ DISHONEST = {
     ),
 }
 """Clause of the leaf contract -> a leaf that breaks this clause and no other."""
+
+READY = {leaf.name: leaf for leaf in (BACKED_STORE, STORE, NIXL, MORIIO, ATTENTION_ONLY, *DISHONEST.values())}
+"""Every leaf of this module by name."""

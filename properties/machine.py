@@ -34,15 +34,18 @@ _OUTPUTS = st.integers(1, MOST_OUTPUT)
 MOST_REQUESTS = 6
 """Requests that arrive in one run."""
 
+EXAMPLES = 4
+"""Traces of one finding that are kept: the one that is smallest once minimised is reported."""
+
 Signature = tuple[str, Case | None]
 """What makes two violations the same finding: the property and the case."""
 
 
 @attrs.define
 class Campaign:
-    """What one series of runs explores, and what it has met so far.
+    """What a series of runs explores, and what it has met so far.
 
-    A finding that is `known` does not end a series. `fired` counts rules and `met` events, `runs` and `actions`
+    `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
     themselves.
     """
 
@@ -50,20 +53,11 @@ class Campaign:
     cell: Cell
     eviction: Eviction
     fixed_leaf: Leaf | None = None
-    known: set[Signature] = attrs.Factory(set)
+    found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
     runs: int = 0
     actions: int = 0
-
-
-class Falsified(Exception):
-    """A run violates something new; `trace` is how."""
-
-    def __init__(self, violation: Violation, trace: Trace) -> None:
-        super().__init__(f"{violation.property}: {violation.message}")
-        self.violation = violation
-        self.trace = trace
 
 
 class TwinDisagreement(Exception):
@@ -103,7 +97,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         except PolicyRaised as raised:
             self.over = True
             self.actions.append(action)
-            self._report(Violation("POLICY-TOTAL", None, str(raised)))
+            self._note(Violation("POLICY-TOTAL", None, str(raised)))
             return
         self.system = after
         self.actions.append(action)
@@ -115,16 +109,17 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             self.campaign.met.update(events(observation))
             found = violations(observation)
             for violation in found:
-                self._report(violation)
+                self._note(violation)
             if found and _has_gone_wrong(observation):
                 self.over = True
                 return
 
-    def _report(self, violation: Violation) -> None:
-        """End the run if the violation is not known yet."""
+    def _note(self, violation: Violation) -> None:
+        """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
-        if (violation.property, violation.case) not in self.campaign.known:
-            raise Falsified(violation, Trace(violation.message, self.configuration, tuple(self.actions)))
+        examples = self.campaign.found.setdefault((violation.property, violation.case), [])
+        if len(examples) < EXAMPLES:
+            examples.append(Trace(violation.message, self.configuration, tuple(self.actions)))
 
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""

@@ -23,6 +23,12 @@ def minimise(trace: Trace, still_violates: Callable[[Trace], bool]) -> Trace:
         trace = simpler
 
 
+def size(trace: Trace) -> tuple[int, int]:
+    """What makes a trace small: few actions, then few tokens."""
+    texts = [segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt]
+    return len(trace.actions), sum(texts)
+
+
 def _simpler(trace: Trace) -> Iterator[Trace]:
     """Candidates, the boldest first. One that is illegal to replay is up to the caller; one that is no configuration is
     left out here."""

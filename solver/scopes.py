@@ -55,7 +55,7 @@ _EVERY_SCOPE = (
         "same-step",
         Configuration((_full(1), _mamba(1)), pool_blocks=8, budget=4),
         (_request("a", 2, 0, output=2), _request("b", 2, 1), _request("c", 2, 1)),
-        reaches=("LOCAL-HIT", "PUT-OFF", "SAME-STEP-ATTENTION"),
+        reaches=("LOCAL-HIT", "PUT-OFF"),
     ),
     Scope(
         "synchronous-load",
@@ -73,15 +73,36 @@ _EVERY_SCOPE = (
     ),
     Scope(
         "divergent",
-        Configuration((_full(1), _mamba(1)), 6, 1, connector=_OUTER, eviction=Eviction.ADVERSARIAL),
+        Configuration((_full(1), _mamba(1)), 7, 1, connector=_OUTER, eviction=Eviction.ADVERSARIAL),
         (_request("a", 2, 0), _request("b", 2, 1, outer=(_UNKNOWN, *_loads(1)))),
         frozenset({Disturbance.FAILED_LOADS}),
         ("DIVERGENT-HIT", "FALLBACK", "DIVERGENT-LOAD-FAILED", "ASKED-AGAIN", "EVICTED-BEFORE-RETRY"),
     ),
     Scope(
+        "fallback",
+        Configuration((_full(1), _mamba(1)), 8, 1, connector=_OUTER, eviction=Eviction.ADVERSARIAL),
+        (_request("a", 3, 0), _request("b", 3, 1)),
+        reaches=("LOCAL-HIT", "FALLBACK", "DEEPER-THAN-ATTENTION"),
+    ),
+    Scope(
+        "unaligned-load",
+        Configuration((_full(2), _mamba(2)), 6, 2, connector=_OUTER, eviction=Eviction.ADVERSARIAL),
+        (_request("a", 4, 0), _request("b", 2, 3, outer=_loads(3))),
+        reaches=("UNALIGNED-RESUME", "LOCAL-AND-EXTERNAL-HIT"),
+    ),
+    Scope(
+        "empty-composite",
+        Configuration((_full(1), _mamba(1)), 7, 1, connector=Composite((_OUTER, Composite(())))),
+        (_request("a", 2, 0), _request("b", 2, 1, outer=_loads(1))),
+        reaches=("LOCAL-HIT",),
+    ),
+    Scope(
         "composite",
-        Configuration((_full(1), _mamba(1)), 6, 1, connector=_SOME_CLAIM, eviction=Eviction.ADVERSARIAL),
-        (_request("a", 2, 0, outer=(_UNKNOWN, *_loads(0))), _request("b", 2, 1, outer=_loads(1), store=_loads(2))),
+        Configuration((_full(1), _mamba(1)), 7, 1, connector=_SOME_CLAIM, eviction=Eviction.ADVERSARIAL),
+        (
+            _request("a", 2, 0, outer=(_UNKNOWN, *_loads(0)), store=_loads(1)),
+            _request("b", 2, 1, outer=_loads(1), store=_loads(2)),
+        ),
         reaches=("MIXED-CLAIMS", "NESTED-CHILD-WON", "ASKED-AGAIN"),
     ),
     Scope(
@@ -106,9 +127,10 @@ _EVERY_SCOPE = (
     Scope(
         "copy-before-load",
         Configuration(
-            (_full(1), _mamba(1)), 6, 2, connector=_STORE, worker_order=WorkerOrder.COPY_BEFORE_LOAD
+            (_full(1), _mamba(1)), 7, 2, connector=_STORE, worker_order=WorkerOrder.COPY_BEFORE_LOAD
         ),
-        (_request("a", 2, 1, store=_loads(1)),),
+        (_request("a", 3, 0), _request("b", 2, 1, store=_loads(1))),
+        reaches=("LOCAL-HIT",),
     ),
     Scope(
         "crossing",
@@ -125,9 +147,9 @@ _EVERY_SCOPE = (
     ),
     Scope(
         "reference",
-        Configuration((_full(2), _mamba(1)), 7, 2, connector=_ALL_CLAIM, eviction=Eviction.ADVERSARIAL),
-        (_request("a", 4, 0), _request("b", 4, 1, outer=_loads_later(2)), _request("c", 2, 2, inner=_loads(2))),
-        frozenset({Disturbance.FAILED_LOADS}),
+        Configuration((_full(2), _mamba(1)), 6, 2, connector=_ALL_CLAIM, eviction=Eviction.ADVERSARIAL),
+        (_request("a", 4, 0), _request("b", 4, 1, outer=_loads_later(2)), _request("c", 2, 3, inner=_loads(2))),
+        frozenset({Disturbance.FAILED_LOADS, Disturbance.ABORT, Disturbance.RESET}),
         ("DIVERGENT-HIT", "FALLBACK", "NESTED-CHILD-WON", "DIVERGENT-LOAD-FAILED", "EVICTED-BY-REUSE", "PREEMPTED"),
     ),
 )
