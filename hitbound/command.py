@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hitbound import __version__, engines, exit_codes
+from hitbound.explore_command import explore_options, explore_run
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -134,6 +135,16 @@ def fuzz(asked: str | None, profile: str, form: str, seed: int | None, leaf: str
         return engines.fuzz(policy, profile, chosen, say, leaf)
 
     return _publish(_report("fuzz", asked, run, profile=profile, seed=chosen), form, traces=traces)
+
+
+@command.command(epilog=exit_codes.help_text())
+@policy_option
+@format_option
+@traces_option
+@explore_options
+def explore(asked: str | None, form: str, traces: Path | None, **options: Any) -> int:
+    """Search every reachable state of small scopes under a policy; violations come with a shortest trace."""
+    return _publish(_report("explore", asked, explore_run(**options)), form, traces=traces)
 
 
 @command.command()

@@ -8,8 +8,9 @@ import attrs
 
 from properties.verdict import Result, Verdict, weakest
 
-SAMPLING_ENGINES = frozenset({"corpus", "fuzz"})
-"""Engines that run the model on samples: the best they can say is HOLDS_WITHIN. Every other engine must prove."""
+SAMPLING_ENGINES = frozenset({"corpus", "explore", "fuzz"})
+"""Engines that run the model on samples, or in small scopes: the best they can say is HOLDS_WITHIN. Every other engine
+must prove."""
 
 KNOWN = "VIOLATED(known)"
 """How a violation is called that is written up in the `--known` file."""

@@ -36,6 +36,10 @@ class Matrix:
         """As weak as the weakest result in the cell; a proof needs results that say so."""
         return weakest(judgement.verdict for judgement in self.cells.get(cell, ()))
 
+    def required(self, cell: Cell) -> bool:
+        """Whether something is required in the cell."""
+        return any(judgement.required for judgement in self.cells.get(cell, ()))
+
     def proved(self, cell: Cell) -> bool:
         return self.verdict(cell) is Verdict.PROVED
 
@@ -57,9 +61,9 @@ def matrix_of(judgements: Iterable[Judgement]) -> Matrix:
     return Matrix(cells)
 
 
-def cell_words(cell: Cell) -> str:
-    """A cell in words, the contract first."""
-    return f"{cell.contract.name.lower()}, {ORDER_WORDS[cell.worker_order]}, {CLASS_WORDS[cell.configuration_class]}"
+def column_words(cell: Cell) -> str:
+    """Worker order and class of a cell in words."""
+    return f"{ORDER_WORDS[cell.worker_order]}, {CLASS_WORDS[cell.configuration_class]}"
 
 
 def headline(judgements: Sequence[Judgement]) -> str:

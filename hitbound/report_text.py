@@ -7,14 +7,19 @@ from itertools import groupby
 
 from hitbound.exit_codes import PRECEDENCE, ExitCode
 from hitbound.judgement import Judgement
-from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, Matrix, cell_words, headline, matrix_of, named
+from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, Matrix, column_words, headline, matrix_of, named
 from hitbound.report import Report
 from hitbound.trace_text import trace_text
 from hitbound.wrapping import wrapped
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policy import Policy
-from properties.verdict import REQUIRED_CELL, Cell, Verdict
+from properties.verdict import Cell, Verdict
+
+SIZES = (
+    "for any sizes with a Mamba block equal to the hash unit; wider Mamba blocks, as in common production "
+    "configurations, are refused by name: hits could end in partial tails"
+)
 
 
 def report_text(report: Report, code: ExitCode, width: int) -> str:
@@ -34,6 +39,7 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
     if matrix.cells:
         yield ""
         yield from _matrix_lines(matrix)
+        yield from wrapped(f"  {SIZES}", width)
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
     yield from _others(judgements, examples, width)
@@ -73,17 +79,22 @@ def _cell_word(matrix: Matrix, cell: Cell) -> str:
         return "-"
     verdict = matrix.verdict(cell)
     word = "proved" if verdict is Verdict.PROVED else verdict.value
-    return f"{word} (required)" if cell == REQUIRED_CELL else word
+    return f"{word} (required)" if matrix.required(cell) else word
 
 
 def _reasons(matrix: Matrix, examples: Examples) -> Iterator[str]:
+    """One reason for all cells that differ only in the contract and fail alike."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for cell in matrix.cells:
         faults = matrix.faults(cell)
         if not faults:
             continue
         reason = next((fault.result.reason for fault in faults if fault.result.reason), "no reason given")
         names = ", ".join(dict.fromkeys(named(fault) for fault in faults))
-        yield f"  {faults[0].word}  {cell_words(cell)}: {names}: {reason}{_pointer(faults, examples)}"
+        why = f"{names}: {reason}{_pointer(faults, examples)}"
+        alike.setdefault((faults[0].word, column_words(cell), why), []).append(cell.contract.name.lower())
+    for (word, column, why), contracts in alike.items():
+        yield f"  {word}  {', '.join(contracts)}; {column}: {why}"
 
 
 def _pointer(faults: Iterable[Judgement], examples: Examples) -> str:

@@ -19,6 +19,7 @@ from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
 from properties.machine import Campaign, Signature, machine_for, rules_of
 from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
+from properties.repeatable import repeatable_draws
 from properties.replay import replay
 from properties.requirements import is_required
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
@@ -170,7 +171,7 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
     needed = _applicable(campaign) if profile.needs_events else frozenset()
     for number in range(profile.series):
         known = len(campaign.found)
-        with hypothesis.reporting.with_reporter(lambda _: None):
+        with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws():
             run_state_machine_as_test(hypothesis.seed(seed + number)(machine_for(campaign)), settings=settings)
         if len(campaign.found) == known and (known or needed <= campaign.met.keys()):
             break

@@ -46,7 +46,7 @@ DESCRIPTIONS = {
 class PolicyRaised(Exception):
     """A part of the policy raised `error` at `place` (file:line)."""
 
-    def __init__(self, part: str, error: Exception, place: str) -> None:
+    def __init__(self, part: str, error: Exception | SystemExit, place: str) -> None:
         super().__init__(f"`{part}` raised {type(error).__name__}: {error} at {place}")
         self.part = part
         self.error = error
@@ -142,7 +142,7 @@ def call(
             result = function(*arguments)
     except (_LinesUsedUp, RecursionError):
         raise PolicyLoops(part, budget.place or place_of(function)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyRaised(part, error, _place_raised(error, function)) from error
     if budget.used_up:
         raise PolicyLoops(part, budget.place)
@@ -213,7 +213,7 @@ def _is(kind: str, value: Any, tokens: tuple[type, ...], truths: tuple[type, ...
             return getattr(type(value), "__hash__", None) is not None
 
 
-def _place_raised(error: Exception, function: Any) -> str:
+def _place_raised(error: Exception | SystemExit, function: Any) -> str:
     """Where the policy's own code was when the error was raised: the last frame in the file that defines the part."""
     code = getattr(function, "__code__", None)
     traceback, place = error.__traceback__, place_of(function)

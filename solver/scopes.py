@@ -1,7 +1,7 @@
 """Scopes by name: one per feature, one that crosses them, and the one that other tools are measured on.
 
-Blocks are of 1, 2 or 4 tokens, pools of few blocks, and two or three requests share prefixes: small enough for every state,
-large enough that hits of every kind occur. Tests pin how many states and transitions each has.
+Blocks are of 1, 2 or 4 tokens, pools of few blocks, and two or three requests share prefixes: small enough for every
+state, large enough that hits of every kind occur. Tests pin how many states and transitions each has.
 """
 
 from __future__ import annotations
@@ -126,17 +126,13 @@ _EVERY_SCOPE = (
     ),
     Scope(
         "copy-before-load",
-        Configuration(
-            (_full(1), _mamba(1)), 7, 2, connector=_STORE, worker_order=WorkerOrder.COPY_BEFORE_LOAD
-        ),
+        Configuration((_full(1), _mamba(1)), 7, 2, connector=_STORE, worker_order=WorkerOrder.COPY_BEFORE_LOAD),
         (_request("a", 3, 0), _request("b", 2, 1, store=_loads(1))),
         reaches=("LOCAL-HIT",),
     ),
     Scope(
         "crossing",
-        Configuration(
-            (_full(4), _full(2), _mamba(1)), 8, 2, connector=_ALL_CLAIM, eviction=Eviction.ADVERSARIAL
-        ),
+        Configuration((_full(4), _full(2), _mamba(1)), 8, 2, connector=_ALL_CLAIM, eviction=Eviction.ADVERSARIAL),
         (
             _request("a", 4, 0),
             _request("b", 4, 1, outer=_loads_later(2)),

@@ -1,4 +1,4 @@
-"""Policies with one fault each, dishonest leaves, and what the properties say about the smallest run that shows it."""
+"""Mutants and other faulty policies, dishonest leaves, and what properties say about the smallest run that shows it."""
 
 from __future__ import annotations
 
@@ -8,65 +8,21 @@ from model.actions import Action, Step
 from model.configuration import Configuration, WorkerOrder
 from model.connector import Composite
 from model.policies.vllm import Vllm028
-from model.policy import NOTHING, UNKNOWN, Answer, Child, GroupView, Policy, Summary
+from model.policy import NOTHING, Answer, Policy, Summary
 from model.ready_connectors import DISHONEST
 from properties.verdict import Case
+from tests.mutants import (
+    AnyForAll,
+    CandidateRaised,
+    CapN,
+    EmptyCompositeClaims,
+    ExternalTrimmed,
+    FallbackSkipped,
+    LastLoads,
+    ListTrimmed,
+    LosersLoad,
+)
 from tests.small_runs import ATTENTION_LOST, CLAIMER, FILLED, STATE_LOST, STORE, V024, V027, V028, arrive, hybrid
-
-
-class NoFallback(Vllm028):
-    """Keeps a divergent L although E is 0."""
-
-    name = "no-fallback"
-
-    def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
-        return (asked, E) if E > L - asked else (L, 0)
-
-
-class Grows(Vllm028):
-    """Takes each group's own hit, whatever the candidate was."""
-
-    name = "grows"
-
-    def accept(self, group: GroupView, candidate: int) -> int:
-        return group.hit
-
-
-class Trims(Vllm028):
-    """Lowers a hit by trimming the list instead of searching again."""
-
-    name = "trims"
-
-    def accept(self, group: GroupView, candidate: int) -> int:
-        return min(group.hit, candidate)
-
-
-class CapsAtN(Vllm028):
-    name = "caps-at-n"
-
-    def cap(self, N: int) -> int:
-        return N
-
-
-class ClaimsIfAny(Vllm028):
-    name = "claims-if-any"
-
-    def claim_step(self, acc: bool | None, child: Child) -> bool | None:
-        return bool(acc) or child.claims
-
-
-class EmptyClaims(Vllm028):
-    name = "empty-claims"
-
-    def claim_end(self, acc: bool | None) -> bool:
-        return acc is not False
-
-
-class LosersLoad(Vllm028):
-    name = "losers-load"
-
-    def assign(self, E: int, won: bool) -> int:
-        return E
 
 
 class LoadsLess(Vllm028):
@@ -74,17 +30,6 @@ class LoadsLess(Vllm028):
 
     def assign(self, E: int, won: bool) -> int:
         return E - 1 if won else 0
-
-
-class FirstAnswerLastLoad(Vllm028):
-    name = "first-answer-last-load"
-
-    def choose_step(self, acc: Answer, child_answer: Answer) -> Answer:
-        if acc.unknown or child_answer.unknown:
-            return UNKNOWN
-        if acc.tokens > 0 and child_answer.tokens > 0:
-            return attrs.evolve(acc, source=child_answer.source)
-        return acc if acc.tokens > 0 else child_answer
 
 
 class SourceForgotten(Vllm028):
@@ -99,13 +44,6 @@ class SkipsUnknown(Vllm028):
 
     def choose_step(self, acc: Answer, child_answer: Answer) -> Answer:
         return acc if acc.tokens > 0 or child_answer.unknown else child_answer
-
-
-class TrimsE(Vllm028):
-    name = "trims-e"
-
-    def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
-        return super().settle(L, diverged, asked, E - E % 2, summary, N)
 
 
 class Raises(Vllm028):
@@ -134,7 +72,7 @@ class Fault:
 FAULTS = [
     Fault(
         "HIT-RESUME",
-        NoFallback(),
+        FallbackSkipped(),
         hybrid(CLAIMER),
         (*STATE_LOST, arrive("r", 4, 3), Step()),
         [(Case.LOCAL, "r: R = 4 = L 4 + E 0; Mamba group 1 needs state@4 and reads the null block (column 1)")],
@@ -180,7 +118,7 @@ FAULTS = [
     ),
     Fault(
         "HIT-SHRINK",
-        Grows(),
+        CandidateRaised(),
         hybrid(),
         (*ATTENTION_LOST, arrive("r", 4, 3), Step()),
         # Full attention lowers the cap 6 to 2, Mamba raises it to its own hit, 4; the second round does the same.
@@ -192,14 +130,14 @@ FAULTS = [
     ),
     Fault(
         "HIT-MEMBER",
-        Trims(),
+        ListTrimmed(),
         hybrid(),
         (*ATTENTION_LOST, arrive("r", 4, 3), Step()),
         [(Case.LOCAL, "r: R = 2 = L 2 + E 0, but 2 is no valid boundary of Mamba group 1 (valid: 0)")],
     ),
     Fault(
         "HIT-LAST",
-        CapsAtN(),
+        CapN(),
         hybrid(),
         (*FILLED, arrive("r", 4, 0), Step()),
         [(Case.LOCAL, "r: R = 4 = L 4 + E 0, but N - 1 = 3")],
@@ -220,14 +158,14 @@ FAULTS = [
     ),
     Fault(
         "HIT-AGAIN",
-        NoFallback(),
+        FallbackSkipped(),
         hybrid(CLAIMER),
         (*STATE_LOST, arrive("r", 4, 3), Step()),
         [(None, "r: E = 0 and L stays 4; looked up again it would be 2: Mamba group 1 (valid: 2)")],
     ),
     Fault(
         "CAP-MEET",
-        ClaimsIfAny(),
+        AnyForAll(),
         hybrid(MIXED),
         (arrive("r", 4, 0), Step()),
         [
@@ -237,7 +175,7 @@ FAULTS = [
     ),
     Fault(
         "CAP-MEET",
-        EmptyClaims(),
+        EmptyCompositeClaims(),
         hybrid(Composite(())),
         (arrive("r", 4, 0), Step()),
         [
@@ -274,7 +212,7 @@ FAULTS = [
     ),
     Fault(
         "LOAD-SOURCE",
-        FirstAnswerLastLoad(),
+        LastLoads(),
         hybrid(MIXED),
         (arrive("r", 4, 3, claimer=4, store=2), Step()),
         [(None, "r: store answered E = 2, the composite said 4")],
@@ -308,7 +246,7 @@ FAULTS = [
     ),
     Fault(
         "LOAD-EXACT",
-        TrimsE(),
+        ExternalTrimmed(),
         hybrid(STORE),
         (arrive("r", 4, 3, store=3), Step()),
         [(None, "r: asked from 0 the answer was E = 3; adopted is R = 2 = L 0 + E 2")],

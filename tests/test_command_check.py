@@ -128,7 +128,7 @@ def test_each_red_cell_has_a_line_and_each_violation_a_trace(hitbound: Hitbound)
     text = hitbound("prove").out
     assert "vllm-0.28: proved for connectors honest to backed, load before copy, one attention spec" in text
     assert "reference: proved for connectors honest to backed, load before copy, one attention spec or more" in text
-    assert "VIOLATED  backed, load before copy, a second attention spec: HIT-COVER" in text
+    assert "VIOLATED  backed, endpoint; load before copy, a second attention spec: HIT-COVER" in text
     assert "trace 1: " in text
 
 

@@ -125,6 +125,8 @@ def test_an_interrupt_is_130_with_nothing_half_written(tmp_path: Path, command: 
         pytest.skip(f"{command} ended within {after} s")
     started.send_signal(signal.SIGINT)
     out, err = started.communicate(timeout=60)
+    if out and json.loads(out)["results"]:
+        pytest.skip(f"{command} had its whole report printed after {after} s")
     assert started.returncode == 130, err
     assert out == ""
     assert "interrupted" in err

@@ -168,7 +168,7 @@ def test_the_text_shows_matrix_reason_trace_and_place() -> None:
     assert "vllm-0.24: VIOLATED: HIT-RESUME (E = 0)" in text
     assert "VIOLATED (required)" in text
     assert (
-        "backed, load before copy, one attention spec: HIT-RESUME (E = 0): state@64 is not there (as trace 1)" in text
+        "backed; load before copy, one attention spec: HIT-RESUME (E = 0): state@64 is not there (as trace 1)" in text
     )
     assert "admits replay: L = 64, E = 0, R = 64 of N = 96 tokens" in text
     assert "needs state@64" in text

@@ -9,7 +9,8 @@ from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.policy import Policy
 from model.trace import ExpectedAdmission
-from tests.faulty_policies import FAULTS, CapsAtN, Fault, NoFallback, Raises
+from tests.faulty_policies import FAULTS, Fault, Raises
+from tests.mutants import CapN, FallbackSkipped
 from tests.small_runs import CLAIMER, FILLED, STATE_LOST, STORE, V028, arrive, found, hybrid, run
 
 
@@ -36,13 +37,13 @@ def test_a_policy_that_raises_is_not_total() -> None:
 
 def test_what_follows_from_a_bad_read_is_not_reported_again() -> None:
     # The whole output of r is wrong and r's blocks are cached; the one read that started it is what is reported.
-    replayed = run(NoFallback(), hybrid(CLAIMER), *STATE_LOST, arrive("r", 4, 5), Drain())
+    replayed = run(FallbackSkipped(), hybrid(CLAIMER), *STATE_LOST, arrive("r", 4, 5), Drain())
     assert [violation.property for violation in replayed.violations] == ["HIT-RESUME", "HIT-MEMBER", "HIT-AGAIN"]
 
 
 def test_a_replay_tells_what_was_admitted_first_and_stops_where_the_engine_does() -> None:
     replayed = run(V028, hybrid(STORE), *FILLED, arrive("r", 4, 3, store=2), Drain())
     assert replayed.admissions == (ExpectedAdmission("fill", 0, 0), ExpectedAdmission("r", 4, 2))
-    crashed = run(CapsAtN(), hybrid(), *FILLED, arrive("r", 4, 0), Step(), Step())
+    crashed = run(CapN(), hybrid(), *FILLED, arrive("r", 4, 0), Step(), Step())
     assert crashed.observations[-1].after.assertion
     assert crashed.violations[-1].action == 3

@@ -8,3 +8,8 @@ class Raises(Vllm028):
         if E > 3:
             raise ValueError("more than three external tokens")
         return super().settle(L, diverged, asked, E, summary, N)
+
+
+class Exits(Vllm028):
+    def ask(self, L, summary):
+        raise SystemExit(0)
