@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hitbound import __version__, engines, exit_codes
+from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
@@ -202,12 +202,13 @@ def _publish(report: Report, form: str, accept_bounded: bool = False, traces: Pa
     if traces is not None:
         _write_traces(report, traces)
     code = exit_codes.exit_code(report.judgements, accept_bounded)
-    if form == "json":
-        click.echo(to_json(report), nl=False)
-    else:
-        from hitbound.report_text import report_text
+    with interrupts.after_writing():
+        if form == "json":
+            click.echo(to_json(report), nl=False)
+        else:
+            from hitbound.report_text import report_text
 
-        show(report_text(report, code, width()))
+            show(report_text(report, code, width()))
     return code
 
 

@@ -22,7 +22,8 @@ _OPTIONS = (
         metavar="NAME|FILE",
         multiple=True,
         help="A named scope, or a trace document: its configuration, its arrivals in any order, and the kinds of "
-        "disturbance that occur in it. May be repeated. Default: every named scope.",
+        "disturbance that occur in it. What is named is required to hold, whatever its cell. May be repeated. Default: "
+        "every named scope.",
     ),
     click.option("--max-states", type=click.IntRange(min=1), default=5_000_000, show_default=True),
     click.option(
@@ -79,7 +80,7 @@ def explore_run(
         found: list[Result] = []
         for scope in scopes:
             search = searched(policy, scope, symmetry=symmetry, limits=limits, checkpoint=checkpoint, progress=say)
-            results = results_of(search, policy)
+            results = results_of(search, policy, asked_for=bool(asked_scopes))
             found += results
             if dot_file is not None:
                 _write(dot_file, dot(search))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 _seen = threading.Event()
@@ -24,6 +26,22 @@ def watch() -> None:
 def seen() -> bool:
     """Whether there was an interrupt."""
     return _seen.is_set()
+
+
+@contextlib.contextmanager
+def after_writing() -> Iterator[None]:
+    """What is written within this context is written whole: an interrupt waits for its end.
+
+    It is held back by the system, not by a handler: one that returns cuts an unbuffered write short.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _remember(signal_number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,7 @@ from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
 from properties.repeatable import repeatable_draws
 from properties.replay import replay
-from properties.requirements import is_required
+from properties.requirements import about
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
 
 ENGINE = "fuzz"
@@ -110,15 +110,11 @@ class Series:
         return f"{sampled}, {campaign.eviction.value} eviction, seed {self.seed}"
 
 
-def _about(base: Result, property: str) -> Result:
-    return attrs.evolve(base, property=property, required=base.required and is_required(property))
-
-
 def _violated(base: Result, series: list[Series]) -> Iterator[Result]:
     for each in series:
         for (property, case), trace in each.findings:
             yield attrs.evolve(
-                _about(base, property),
+                about(base, property),
                 case=case,
                 verdict=Verdict.VIOLATED,
                 scope=each.scope,
@@ -133,7 +129,7 @@ def _held(base: Result, series: list[Series]) -> Iterator[Result]:
     idle = {rule for each in series for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
     for invariant in INVARIANTS.values():
         if invariant.status is Status.CHECKED and invariant.id not in violated:
-            held = _about(base, invariant.id)
+            held = about(base, invariant.id)
             if idle:
                 reason = f"these rules never fired: {', '.join(sorted(idle))}"
                 held = attrs.evolve(held, verdict=Verdict.VACUOUS, reason=reason)

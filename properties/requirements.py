@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
+
 from model.policy import Policy
 from properties.catalogue import INVARIANTS
 from properties.invariant import Kind
-from properties.verdict import REQUIRED_CELL, Cell
+from properties.verdict import REQUIRED_CELL, Cell, Result
 
 
 def required_cells(policy: Policy) -> tuple[Cell, ...]:
@@ -17,6 +19,11 @@ def required_cells(policy: Policy) -> tuple[Cell, ...]:
 def is_required(property: str) -> bool:
     """Whether a violation of `property` in a required cell counts: of everything but the protocol."""
     return property not in INVARIANTS or INVARIANTS[property].kind is not Kind.PROTOCOL
+
+
+def about(base: Result, property: str) -> Result:
+    """`base` as a result about `property`; what is only protocol is not required."""
+    return attrs.evolve(base, property=property, required=base.required and is_required(property))
 
 
 def at_least(policy: Policy) -> Policy | None:

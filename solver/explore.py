@@ -18,6 +18,7 @@ from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.catalogue import EVENTS, INVARIANTS, Setting, Status, applicable_events
 from properties.replay import replay
+from properties.requirements import about
 from properties.verdict import Cell, Result, Verdict
 from solver.checkpoint import read_checkpoint, write_checkpoint
 from solver.codec import CodecFault
@@ -86,14 +87,14 @@ def searched(
     return search
 
 
-def results_of(search: Search, policy: Policy) -> tuple[Result, ...]:
-    """What a search has found out so far."""
+def results_of(search: Search, policy: Policy, *, asked_for: bool = False) -> tuple[Result, ...]:
+    """What a search has found out so far. A scope that somebody asked for is required to hold whatever its cell."""
     reached, scope = search.reached, search.scope
     base = Result(
         property="",
         engine=ENGINE,
         verdict=Verdict.HOLDS_WITHIN,
-        required=_required(scope),
+        required=asked_for or _required(scope),
         cell=_cell(scope),
         scope=_told(search),
         detail=_counts(reached),
@@ -108,7 +109,7 @@ def results_of(search: Search, policy: Policy) -> tuple[Result, ...]:
 def _violated(base: Result, search: Search, policy: Policy) -> Iterator[Result]:
     for signature, (state, number) in search.reached.violations.items():
         property, case = signature
-        found = attrs.evolve(base, property=property, case=case)
+        found = attrs.evolve(about(base, property), case=case)
         trace = _trace(search, policy, signature, (*search.path(state), number))
         if trace is None:
             reason = "violated in the search, and not when its trace is replayed; does the policy keep state?"
@@ -149,7 +150,7 @@ def _held(base: Result, reached: Reached, violated: set[str]) -> Iterator[Result
     for invariant in INVARIANTS.values():
         if invariant.status is not Status.CHECKED or invariant.id in violated:
             continue
-        held = attrs.evolve(base, property=invariant.id)
+        held = about(base, invariant.id)
         if reached.depth == 0:
             reason = f"nothing was searched as a whole: {reached.stopped}"
             held = attrs.evolve(held, verdict=Verdict.UNKNOWN, scope="", reason=reason)

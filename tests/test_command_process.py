@@ -133,6 +133,26 @@ def test_an_interrupt_is_130_with_nothing_half_written(tmp_path: Path, command: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_an_interrupt_while_the_report_is_written_waits_for_its_end(tmp_path: Path) -> None:
+    # The report is longer than a pipe holds, so it is being written until somebody reads it.
+    with subprocess.Popen(
+        [sys.executable, "-m", "hitbound", "prove", "--format", "json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as started:
+        assert started.stdout is not None
+        first = os.read(started.stdout.fileno(), 1)
+        time.sleep(0.5)
+        started.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        rest, err = started.communicate(timeout=60)
+    assert json.loads(first + rest)["results"]
+    assert started.returncode == 130, err
+
+
 def test_a_closed_pipe_is_no_verdict() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "hitbound", "invariants"], cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
