@@ -16,6 +16,9 @@ from model.connector import Contract
 from model.policy import Policy
 from properties.verdict import Cell, Verdict
 
+CLAUSE = "contract: "
+"""How a proof's assumptions begin that are clauses of the leaf contract."""
+
 SIZES = (
     "for any sizes with a Mamba block equal to the hash unit; wider Mamba blocks, as in common production "
     "configurations, are refused by name: hits could end in partial tails"
@@ -43,6 +46,7 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
     yield from _others(judgements, examples, width)
+    yield from (part for line in _clauses(judgements) for part in wrapped(line, width))
     for number, example in enumerate(examples.values(), 1):
         if example.result.trace is not None:
             yield ""
@@ -117,6 +121,15 @@ def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> 
         names = ", ".join(dict.fromkeys(named(judgement) for judgement in alike))
         text = f"  {engine}: {word}  {names}{f' within {scope}' if scope else ''}{because}"
         yield from wrapped(text, width)
+
+
+def _clauses(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """The clauses of the leaf contract that the required proofs need; a leaf that breaks one can break the claim."""
+    required = [judgement for judgement in judgements if judgement.required and judgement.verdict is Verdict.PROVED]
+    clauses = dict.fromkeys(name for judgement in required for name in judgement.result.assumes)
+    needed = [name.removeprefix(CLAUSE) for name in clauses if name.startswith(CLAUSE)]
+    if needed:
+        yield f"  the proof needs of every connector: {'; '.join(needed)}"
 
 
 def _because(judgement: Judgement, examples: Examples) -> str:

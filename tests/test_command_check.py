@@ -129,6 +129,8 @@ def test_each_red_cell_has_a_line_and_each_violation_a_trace(hitbound: Hitbound)
     assert "vllm-0.28: proved for connectors honest to backed, load before copy, one attention spec" in text
     assert "reference: proved for connectors honest to backed, load before copy, one attention spec or more" in text
     assert "VIOLATED  backed, endpoint; load before copy, a second attention spec: HIT-COVER" in text
+    needed = next(line for line in text.splitlines() if "the proof needs of every connector" in line)
+    assert "a claim promises the endpoint" in needed
     assert "trace 1: " in text
 
 
