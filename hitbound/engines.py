@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import tempfile
 
 from hitbound.progress import Say
@@ -45,11 +44,10 @@ def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:
 
 
 def seed_of(profile: str, asked: int | None) -> int:
-    """The seed that was asked for, that of the profile, or a random one for a profile that has none."""
-    from properties.fuzz import PROFILES
+    """The seed that runs of the profile use, so that the report can name it."""
+    from properties.fuzz import PROFILES, seed_of
 
-    fixed = PROFILES[profile].seed
-    return next(seed for seed in (asked, fixed, random.SystemRandom().randrange(2**32)) if seed is not None)
+    return seed_of(PROFILES[profile], asked)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import click
 from hitbound.progress import Say
 from model.errors import HitboundError
 from model.policy import Policy
+from properties.strict_json import write_text
 from properties.verdict import Result
 
 FILE = click.Path(path_type=Path)
@@ -96,6 +97,6 @@ def explore_run(
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_text(text, path)
     except OSError as error:
         raise ExploreUsage(f"{path}: {error.strerror}; name a file or directory that can be written") from None

@@ -53,6 +53,12 @@ PROFILES = {
 }
 
 
+def seed_of(profile: Profile, asked: int | None) -> int:
+    """The seed that was asked for, that of the profile, or a random one for a profile that has none."""
+    seeds = (asked, profile.seed, random.SystemRandom().randrange(2**32))
+    return next(seed for seed in seeds if seed is not None)
+
+
 def fuzz(
     policy: Policy,
     profile: Profile,
@@ -66,9 +72,8 @@ def fuzz(
 
     Outside REQUIRED_CELL nothing is required. With a `fixed_leaf`, events are not: there is less variety then.
     """
-    seeds = (seed, profile.seed, random.SystemRandom().randrange(2**32))
-    chosen = next(number for number in seeds if number is not None)
-    series: list[Series] = []
+    chosen = seed_of(profile, seed)
+    outcomes: list[Outcome] = []
     for eviction in Eviction:
         progress(f"fuzz {policy.name}, {eviction.value} eviction")
         campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf)
@@ -80,23 +85,23 @@ def fuzz(
                     property="POLICY-TOTAL", engine=ENGINE, verdict=Verdict.UNKNOWN, required=True, reason=str(loops)
                 ),
             )
-        series.append(Series(campaign, found, chosen))
+        outcomes.append(Outcome(campaign, found, chosen))
     base = Result(
         property="",
         engine=ENGINE,
         verdict=Verdict.HOLDS_WITHIN,
         required=cell == REQUIRED_CELL,
         cell=cell,
-        scope="; ".join(each.scope for each in series),
+        scope="; ".join(each.scope for each in outcomes),
     )
-    violated = tuple(_violated(base, series))
+    violated = tuple(_violated(base, outcomes))
     # Findings cut runs short: what such runs did not meet says nothing.
-    events = () if violated else _events(base, series, profile.needs_events and fixed_leaf is None)
-    return (*violated, *_held(base, series), *events)
+    events = () if violated else _events(base, outcomes, profile.needs_events and fixed_leaf is None)
+    return (*violated, *_held(base, outcomes), *events)
 
 
 @attrs.frozen
-class Series:
+class Outcome:
     """All runs of one campaign, and what was found in them."""
 
     campaign: Campaign
@@ -110,8 +115,8 @@ class Series:
         return f"{sampled}, {campaign.eviction.value} eviction, seed {self.seed}"
 
 
-def _violated(base: Result, series: list[Series]) -> Iterator[Result]:
-    for each in series:
+def _violated(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
+    for each in outcomes:
         for (property, case), trace in each.findings:
             yield attrs.evolve(
                 about(base, property),
@@ -123,10 +128,10 @@ def _violated(base: Result, series: list[Series]) -> Iterator[Result]:
             )
 
 
-def _held(base: Result, series: list[Series]) -> Iterator[Result]:
+def _held(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
     """Checked properties without a finding; vacuous if a rule never fired."""
-    violated = {property for each in series for (property, _), _ in each.findings}
-    idle = {rule for each in series for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
+    violated = {property for each in outcomes for (property, _), _ in each.findings}
+    idle = {rule for each in outcomes for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
     for invariant in INVARIANTS.values():
         if invariant.status is Status.CHECKED and invariant.id not in violated:
             held = about(base, invariant.id)
@@ -136,10 +141,10 @@ def _held(base: Result, series: list[Series]) -> Iterator[Result]:
             yield held
 
 
-def _events(base: Result, series: list[Series], needed: bool) -> Iterator[Result]:
+def _events(base: Result, outcomes: list[Outcome], needed: bool) -> Iterator[Result]:
     """Events that had to be reached under at least one eviction mode to which they apply."""
-    met = sum((each.campaign.met for each in series), Counter[str]())
-    for name in sorted(set().union(*(_applicable(each.campaign) for each in series))):
+    met = sum((each.campaign.met for each in outcomes), Counter[str]())
+    for name in sorted(set().union(*(_applicable(each.campaign) for each in outcomes))):
         result = attrs.evolve(
             base, property=name, required=base.required and needed, detail={"kind": "sometimes", "times": met[name]}
         )
