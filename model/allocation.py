@@ -14,6 +14,7 @@ from model.configuration import Configuration, Group, GroupKind
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Table
 from model.pool import NULL_BLOCK, Label, Pool
+from model.release import Adoption
 from model.request import Request
 
 
@@ -40,21 +41,28 @@ def adopt(
 ) -> tuple[Pool, Request]:
     """Give the request its hit blocks and blocks for `external` tokens, so that it can resume at local + external.
 
-    Every group's hits are referenced before any block is taken (vLLM #44409).
+    In which order, `Adoption` says. (`allocate_new_computed_blocks`, vllm/v1/core/kv_cache_coordinator.py)
     """
     resume = local + external
     tables: list[Table] = []
+    published: list[int] = []
     for group, hit in zip(configuration.groups, hits, strict=True):
         skipped = columns_out_of_sight(group, resume)
-        needed = hit[skipped:]
-        pool = pool.touch(needed)
-        tables.append((NULL_BLOCK,) * skipped + needed)
-    published = tuple(len(table) for table in tables)
-    if external > 0:
+        pool = pool.touch(hit[skipped:])
+        tables.append((NULL_BLOCK,) * skipped + hit[skipped:])
+        published.append(len(tables[-1]))
+        if external > 0 and configuration.release.adoption is Adoption.GROUP_BY_GROUP:
+            pool, tables[-1] = _take_up_to(pool, tables[-1], columns_for(resume, group.block))
+    if external > 0 and configuration.release.adoption is Adoption.ALL_HITS_FIRST:
         for index, group in enumerate(configuration.groups):
-            pool, taken = pool.take(max(0, columns_for(resume, group.block) - len(tables[index])))
-            tables[index] += taken
-    return pool, attrs.evolve(request, tables=tuple(tables), published=published)
+            pool, tables[index] = _take_up_to(pool, tables[index], columns_for(resume, group.block))
+    return pool, attrs.evolve(request, tables=tuple(tables), published=tuple(published))
+
+
+def _take_up_to(pool: Pool, table: Table, columns: int) -> tuple[Pool, Table]:
+    """`table` with as many new blocks as it lacks of `columns`."""
+    pool, taken = pool.take(max(0, columns - len(table)))
+    return pool, table + taken
 
 
 def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[Pool, Request]:

@@ -9,6 +9,7 @@ import attrs
 
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
+from model.release import NEWEST, Release
 
 
 class GroupKind(enum.Enum):
@@ -78,6 +79,7 @@ class Configuration:
     connector: Connector | None = None
     eviction: Eviction = Eviction.LRU
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
+    release: Release = NEWEST
     hash_block: int = attrs.field()
 
     @hash_block.default
