@@ -15,6 +15,7 @@ from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known
 from hitbound.policy_loading import load_policy
 from hitbound.progress import Say, progress
 from hitbound.report import Report, to_json
+from hitbound.subject_command import subject
 from hitbound.terminal import show, width
 from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
@@ -175,6 +176,9 @@ def invariants(form: str) -> int:
     else:
         show(catalogue_text.as_text(width()))
     return exit_codes.ExitCode.REACHED
+
+
+command.add_command(subject)
 
 
 def _report(

@@ -11,13 +11,13 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Action, Preempt, Reset
 from model.configuration import Configuration
 from model.errors import IllegalAction
 from model.policy import Policy
 from model.system import Observation, apply, initial
-from model.tokens import Token, tokens_of
 from model.trace import Trace
+from subjects.commands import Commands
 from subjects.observed import (
     build_arguments,
     model_admissions,
@@ -118,11 +118,10 @@ class Run:
         self.policy = policy
         self.subject = subject
         self.system = initial(configuration)
-        self.token_ids: dict[Token, int] = {}
+        self.commands = Commands()
         self.exact_blocks = exact_blocks
         self.steps = 0
         self.preempted_before: set[str] = set()
-        self.labels: list[tuple[int, str, int, list[int]]] = []
         self.events: set[str] = set()
 
     def run(self, actions: tuple[Action, ...]) -> Comparison:
@@ -152,43 +151,9 @@ class Run:
         except IllegalAction:
             return
         for observation in observations:
-            reply = self.subject.ask(*_command(action), **self._arguments(action))
-            self._compare(observation, reply)
+            do, arguments = self.commands.command(action, self.system.texts)
+            self._compare(observation, self.subject.ask(do, **arguments))
         self.system = after
-
-    def _arguments(self, action: Action) -> dict[str, Any]:
-        match action:
-            case Arrive():
-                return {
-                    "request": action.request,
-                    "prompt": self._ids(tokens_of(action.prompt)),
-                    "output": self._ids(tokens_of(action.output)),
-                    "answers": {
-                        said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
-                        for said in action.answers
-                    },
-                }
-            case Step() | Drain():
-                return {"budget": action.budget}
-            case Evict():
-                return {"group": action.group, "request": self._first_owner(action), "boundary": action.boundary}
-            case EndLoad():
-                return {"request": action.request, "succeeded": action.succeeded}
-            case Abort():
-                return {"request": action.request}
-            case Preempt() | Reset():
-                return {}
-
-    def _first_owner(self, action: Evict) -> str:
-        """The request by which the subject names the tokens that `action` spells by another."""
-        prefix = self.system.texts[action.request][: action.boundary]
-        for group, request, boundary, _ in self.labels:
-            if group == action.group and self.system.texts[request][:boundary] == prefix:
-                return request
-        return action.request
-
-    def _ids(self, tokens: tuple[Token, ...]) -> list[int]:
-        return [self.token_ids.setdefault(token, len(self.token_ids) + 3) for token in tokens]
 
     def _compare(self, observation: Observation, reply: dict[str, Any] | Failure) -> None:
         assertion = observation.after.assertion
@@ -200,7 +165,7 @@ class Run:
             return
         if assertion:
             raise _Different("outcome", f"assertion: {assertion}", "done")
-        self.labels = reply["labels"]
+        self.commands.labels = reply["labels"]
         if observation.plan is None:
             if isinstance(observation.action, Preempt | Reset):
                 before, after = observation.before.scheduler.running, observation.after.scheduler.running
@@ -280,20 +245,6 @@ class Run:
             "engine assertion": observation.after.assertion,
         }
         self.events |= {event for event, met in happened.items() if met}
-
-
-def _command(action: Action) -> tuple[str]:
-    names: dict[type[Action], str] = {
-        Arrive: "arrive",
-        Step: "step",
-        Drain: "step",
-        Evict: "evict",
-        EndLoad: "end_load",
-        Abort: "abort",
-        Preempt: "preempt",
-        Reset: "reset",
-    }
-    return (names[type(action)],)
 
 
 def _parts_that_differ(ours: Any, theirs: Any) -> tuple[object, object]:
