@@ -17,9 +17,8 @@ from model.errors import IllegalAction
 from model.policy import Policy
 from model.system import Observation, apply, initial
 from model.trace import Trace
-from subjects.commands import Commands
+from subjects.engine import SubjectEngine
 from subjects.observed import (
-    build_arguments,
     model_admissions,
     model_state,
     subject_admissions,
@@ -116,9 +115,8 @@ class Run:
         self, configuration: Configuration, policy: Policy, subject: SubjectProcess, *, exact_blocks: bool = True
     ) -> None:
         self.policy = policy
-        self.subject = subject
         self.system = initial(configuration)
-        self.commands = Commands()
+        self.engine = SubjectEngine(configuration, policy, subject)
         self.exact_blocks = exact_blocks
         self.steps = 0
         self.preempted_before: set[str] = set()
@@ -126,19 +124,28 @@ class Run:
 
     def run(self, actions: tuple[Action, ...]) -> Comparison:
         """Compare action by action."""
-        built = self.subject.ask("build", **build_arguments(self.system.configuration))
-        if isinstance(built, Failure):
-            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", built)))
+        refused = self.engine.build()
+        if refused is not None:
+            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", refused)))
         for number, action in enumerate(actions, 1):
-            try:
-                self.perform(action)
-            except _Estimate:
-                return Comparison(Ending.ESTIMATE, self.steps)
-            except _Different as found:
-                return Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
-            if self.system.assertion:
-                break
+            _, stopped = self.compared(number, action)
+            if stopped is not None:
+                return stopped
         return Comparison(Ending.EQUAL, self.steps)
+
+    def compared(self, number: int, action: Action) -> tuple[tuple[Observation | Failure, ...], Comparison | None]:
+        """Let action `number` happen on both sides: what the subject showed, and why the comparison ends with it."""
+        self.seen: list[Observation | Failure] = []
+        stopped = None
+        try:
+            self.perform(action)
+        except _Estimate:
+            stopped = Comparison(Ending.ESTIMATE, self.steps)
+        except _Different as found:
+            stopped = Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
+        if stopped is None and self.system.assertion:
+            stopped = Comparison(Ending.EQUAL, self.steps)
+        return tuple(self.seen), stopped
 
     def _difference(self, number: int, action: Action | None, found: _Different) -> Difference:
         ours, theirs = FUNCTIONS.get(found.what, FUNCTIONS["outcome"])
@@ -151,8 +158,8 @@ class Run:
         except IllegalAction:
             return
         for observation in observations:
-            do, arguments = self.commands.command(action, self.system.texts)
-            self._compare(observation, self.subject.ask(do, **arguments))
+            self.seen.append(self.engine.act(action))
+            self._compare(observation, self.engine.reply)
         self.system = after
 
     def _compare(self, observation: Observation, reply: dict[str, Any] | Failure) -> None:
@@ -165,7 +172,6 @@ class Run:
             return
         if assertion:
             raise _Different("outcome", f"assertion: {assertion}", "done")
-        self.commands.labels = reply["labels"]
         if observation.plan is None:
             if isinstance(observation.action, Preempt | Reset):
                 before, after = observation.before.scheduler.running, observation.after.scheduler.running
