@@ -53,6 +53,9 @@ seed_option = click.option("--seed", type=click.IntRange(min=0), help="Repeats t
 bounded_option = click.option(
     "--accept-bounded", is_flag=True, help="Accept HOLDS_WITHIN where PROVED is required (list-shaped policies)."
 )
+known_option = click.option(
+    "--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file."
+)
 traces_option = click.option(
     "--traces", type=FILE, metavar="DIR", help="Write the trace of each violation to this directory."
 )
@@ -75,7 +78,7 @@ def command() -> None:
 @format_option
 @seed_option
 @bounded_option
-@click.option("--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file.")
+@known_option
 @traces_option
 def check(
     asked: str | None,
@@ -99,10 +102,7 @@ def check(
 
     report = _report("check", asked, run, both_solvers=profile != "quick", profile=profile, seed=chosen, known=findings)
     code = _publish(report, form, accept_bounded, traces)
-    left = stale(findings, report.judgements)
-    if left:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
-        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
+    _refuse_stale(known, findings, report)
     return code
 
 
@@ -202,6 +202,45 @@ def invariants(form: str) -> int:
 command.add_command(subject)
 
 
+@command.command(epilog=exit_codes.help_text())
+@click.option("--subject", "named", metavar="vllm==X", help="An installed release; `hitbound subject` installs it.")
+@click.option("--source", type=FILE, metavar="DIR", help="A checkout of vLLM.")
+@profile_option
+@format_option
+@seed_option
+@known_option
+@traces_option
+def conform(
+    named: str | None,
+    source: Path | None,
+    profile: str,
+    form: str,
+    seed: int | None,
+    known: Path | None,
+    traces: Path | None,
+) -> int:
+    """Run a real vLLM scheduler under the same checks, and compare its decisions with those of the model."""
+    from hitbound.conform_command import run, subject_named
+
+    findings = read_known(known) if known else ()
+    chosen = engines.seed_of(profile, seed)
+    tested = subject_named(named, source)
+    with progress() as say:
+        found = run(tested, profile, chosen, say, compare=source is None)
+    report = Report(
+        "conform",
+        (found.policy,),
+        mark_known(found.judgements, findings),
+        profile=profile,
+        seed=chosen,
+        subject=f"vllm=={found.release}",
+        tree=tested.tree,
+    )
+    code = _publish(report, form, traces=traces)
+    _refuse_stale(known, findings, report)
+    return code
+
+
 def _report(
     name: str,
     asked: str | None,
@@ -220,6 +259,13 @@ def _report(
         for policy in policies:
             judgements += judge(policy, run(policy, say), both_solvers=both_solvers)
     return Report(name, tuple(policies), mark_known(judgements, known), **settings)
+
+
+def _refuse_stale(known: Path | None, findings: Sequence[KnownFinding], report: Report) -> None:
+    left = stale(findings, report.judgements)
+    if left:
+        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
+        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
 
 
 def _publish(report: Report, form: str, accept_bounded: bool = False, traces: Path | None = None) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 import attrs
 
+from properties.replay import Replay
 from properties.verdict import Result, Verdict, weakest
 
-SAMPLING_ENGINES = frozenset({"corpus", "explore", "fuzz"})
-"""Engines that run the model on samples, or in small scopes: the best they can say is HOLDS_WITHIN. Every other engine
-must prove."""
+SAMPLING_ENGINES = frozenset({"conform", "corpus", "explore", "fuzz"})
+"""Engines that run the model or a real scheduler on samples, or in small scopes: the best they can say is
+HOLDS_WITHIN. Every other engine must prove."""
 
 KNOWN = "VIOLATED(known)"
 """How a violation is called that is written up in the `--known` file."""
@@ -21,13 +22,14 @@ class Judgement:
     """`result`, found for `policy`.
 
     `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
-    the `--known` file.
+    the `--known` file. `replay` is the run that confirmed a violation.
     """
 
     policy: str
     result: Result
     signature: str = ""
     known: bool = False
+    replay: Replay | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def required(self) -> bool:

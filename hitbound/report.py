@@ -22,13 +22,18 @@ SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 @attrs.frozen
 class Report:
-    """What one command found out. `seed` is None where nothing was sampled."""
+    """What one command found out. `seed` is None where nothing was sampled, `subject` where no real engine ran.
+
+    `tree` is the source of the real engine.
+    """
 
     command: str
     policies: tuple[Policy, ...]
     judgements: tuple[Judgement, ...]
     profile: str | None = None
     seed: int | None = None
+    subject: str | None = None
+    tree: Path | None = None
 
     @property
     def verdict(self) -> str:
@@ -61,6 +66,7 @@ def _tool(report: Report) -> dict[str, Any]:
         "command": report.command,
         "profile": report.profile,
         "seed": report.seed,
+        "subject": report.subject,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 
 from hitbound.exit_codes import PRECEDENCE, ExitCode
 from hitbound.judgement import Judgement
@@ -29,13 +30,13 @@ def report_text(report: Report, code: ExitCode, width: int) -> str:
     """Everything about each policy, then what the exit code means."""
     lines: list[str] = []
     for policy in report.policies:
-        lines += [*_policy(policy, report.of(policy), width), ""]
+        lines += [*_policy(policy, report.of(policy), width, report.tree), ""]
     meaning = dict(PRECEDENCE)[code]
     lines.append(f"exit code {code.value}: {meaning}")
     return "\n".join(lines)
 
 
-def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> Iterator[str]:
+def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int, tree: Path | None) -> Iterator[str]:
     yield from wrapped(f"{policy.name}: {headline(judgements)}", width)
     examples = _examples(judgements)
     matrix = matrix_of(judgements)
@@ -48,10 +49,10 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
     yield from _others(judgements, examples, width)
     yield from (part for line in _clauses(judgements) for part in wrapped(line, width))
     for number, example in enumerate(examples.values(), 1):
-        if example.result.trace is not None:
+        if example.replay is not None:
             yield ""
             yield f"trace {number}: {named(example)}"
-            lines = trace_text(example.result.trace, policy, example.result, width - 2)
+            lines = trace_text(example.replay, policy, example.result, width - 2, tree)
             yield from ("  " + line for line in lines)
 
 

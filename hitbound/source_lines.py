@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 
 from model.policy import Policy
+from subjects.source_lines import place_of
 
 MIRRORS = {
     "cap": "KVCacheManager.get_computed_blocks",
@@ -35,11 +36,18 @@ DECIDED_BY = {
 """Property -> the parts of a policy that decide it."""
 
 
-def deciding_lines(policy: Policy, property: str) -> list[str]:
-    """One line per part that decides the property: file, line, part and the vLLM function."""
+def deciding_lines(policy: Policy, property: str, tree: Path | None = None) -> list[str]:
+    """One line per part that decides the property: file, line, part and the vLLM function.
+
+    With the source `tree` of a real engine, where that function stands in it.
+    """
+    parts = DECIDED_BY.get(property, ())
+    if tree is not None:
+        functions = dict.fromkeys(MIRRORS[part] for part in parts)
+        return [f"{function} at {place}" for function in functions if (place := place_of(tree, function))]
     return [
         f"`{part}` at {place}, in vLLM {MIRRORS[part]}"
-        for part in DECIDED_BY.get(property, ())
+        for part in parts
         if (place := _place(policy, part))
     ]
 

@@ -4,6 +4,7 @@ where the decision is made."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from hitbound import step_text
 from hitbound.connector_tree import tree_lines
@@ -13,15 +14,15 @@ from hitbound.wrapping import wrapped
 from model.admission import Admission
 from model.policy import Policy
 from model.system import Observation
-from model.trace import Trace
-from properties.replay import replay
+from properties.replay import Replay
 from properties.verdict import Result
 
 
-def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iterator[str]:
-    """The lines of a trace that violates `result.property` under `policy`."""
-    replayed = replay(trace, policy)
-    yield from wrapped(step_text.configuration_line(trace.configuration), width)
+def trace_text(
+    replayed: Replay, policy: Policy, result: Result, width: int, tree: Path | None = None
+) -> Iterator[str]:
+    """The lines of a run that violates `result.property` under `policy`, or on the real engine in the source `tree`."""
+    yield from wrapped(step_text.configuration_line(replayed.trace.configuration), width)
     for number, observations in enumerate(step_text.by_action(replayed.observations), 1):
         yield from step_text.numbered(number, observations, width)
     telling = [observation for observation in replayed.observations if any(map(_tells, observation.admissions))]
@@ -29,7 +30,7 @@ def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iter
     messages = [violation.message for violation in replayed.violations if violation.property == result.property]
     for message in messages or [result.reason]:
         yield from wrapped(f"{result.property} violated: {message}", width)
-    yield from (f"decided by {line}" for line in deciding_lines(policy, result.property))
+    yield from (f"decided by {line}" for line in deciding_lines(policy, result.property, tree))
 
 
 def pictures(observations: Iterable[Observation], policy: Policy, width: int) -> Iterator[str]:

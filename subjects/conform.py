@@ -1,19 +1,20 @@
 """The engine `conform`: a real scheduler under the same checks as the model.
 
-Generated traces run on the subject, whose plans the shadow worker executes and the properties judge. Where the release's
-scheduler is modelled, the model runs the same trace beside it and every decision is compared. What is found is made
-smaller on the subject itself, and replayed there once more before it counts.
+Generated traces run on the subject, whose plans the shadow worker executes and the properties judge. Where the
+scheduler of the release is modelled, the model runs the same trace beside it and every decision is compared. What is
+found is made smaller on the subject itself, and replayed there once more before it counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import attrs
 
 from model.actions import Action, Drain
-from model.configuration import Eviction, GroupKind
+from model.configuration import ConfigurationClass, Eviction, GroupKind
 from model.errors import HitboundError
 from model.policies import POLICIES
 from model.policy import Policy
@@ -21,10 +22,11 @@ from model.system import Observation
 from model.trace import ExpectedAdmission, Trace
 from properties.invariant import Violation
 from properties.judge import events, violations
+from properties.machine import has_gone_wrong
 from properties.minimise import minimise, size
 from properties.replay import Replay
 from properties.requirements import is_required
-from properties.verdict import Case, Result, Verdict
+from properties.verdict import REQUIRED_CELL, Case, Result, Verdict
 from subjects.differential import Difference, Ending, Run
 from subjects.engine import SubjectEngine
 from subjects.generation import random_trace
@@ -54,10 +56,18 @@ JUDGED = (
 """Invariants that a subject is judged by: those that its plan, its tables and the shadow memory decide. What happens
 inside one lookup is not seen; where it goes wrong, what is read goes wrong."""
 
-EXAMPLES = 4
+EXAMPLES = 2
 """Traces of one finding that are kept; the one that is smallest once minimised is reported."""
 
-Signature = tuple[str, Case | None]
+
+@attrs.frozen
+class Signature:
+    """What makes two violations the same finding. `raised` is what the scheduler raised, without its numbers."""
+
+    property: str
+    case: Case | None
+    raised: str
+    configuration_class: ConfigurationClass
 
 
 @attrs.frozen
@@ -125,11 +135,16 @@ class Finding:
 
     @property
     def message(self) -> str:
-        return next(found.message for found in self.replay.violations if (found.property, found.case) == self.signature)
+        trace = self.replay.trace
+        return next(found.message for found in self.replay.violations if _signature(found, trace) == self.signature)
 
 
-def run_on(trace: Trace, policy: Policy, process: SubjectProcess) -> Replay:
-    """Run a trace on the subject alone, up to its first violation; actions that are not possible there are left out."""
+def run_on(trace: Trace, policy: Policy, process: SubjectProcess, *, whole: bool = False) -> Replay:
+    """Run a trace on the subject alone, until something has gone wrong unless the `whole` is asked for.
+
+    Actions that are not possible there are left out. A configuration that the subject refuses is a violation without an
+    action.
+    """
     engine = SubjectEngine(trace.configuration, policy, process)
     observations: list[Observation] = []
     found: list[Violation] = []
@@ -137,13 +152,16 @@ def run_on(trace: Trace, policy: Policy, process: SubjectProcess) -> Replay:
     if refused is not None:
         return Replay(policy.name, trace, (), (_error(refused, None),), ())
     for index, action in enumerate(trace.actions):
+        over = False
         for seen in _act(engine, action):
             if isinstance(seen, Failure):
                 found.append(_error(seen, index))
+                over = True
                 break
             observations.append(seen)
             found += (attrs.evolve(violation, action=index) for violation in judged(seen))
-        if found:
+            over = over or (has_gone_wrong(seen) and not whole)
+        if over:
             break
     return Replay(policy.name, trace, tuple(observations), tuple(found), _first_admissions(observations))
 
@@ -162,7 +180,8 @@ def conform(
     compare: bool,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Run the profile's traces on the subject. With `compare` the model of the release runs beside it."""
+    """Run the profile's traces on the subject. With `compare` the model of the release runs beside it, except where two
+    full-attention specs have different blocks: there these releases do not trim the second hit list."""
     outcome = Outcome(process.release, policy)
     for number in range(profile.traces):
         if number % 20 == 0:
@@ -175,7 +194,7 @@ def conform(
                 eviction=eviction,
                 actions=profile.actions,
             )
-            _follow(trace, outcome, process, compare=compare)
+            _follow(trace, outcome, process, compare=compare and second is not GroupKind.FULL_ATTENTION)
     return outcome
 
 
@@ -184,43 +203,53 @@ def findings(outcome: Outcome, process: SubjectProcess) -> Iterator[Finding]:
 
     for signature, examples in outcome.found.items():
 
-        def still(candidate: Trace, signature: Signature = signature) -> bool:
-            again = run_on(candidate, outcome.policy, process).violations
-            return signature in {(violation.property, violation.case) for violation in again}
+        def again(candidate: Trace, signature: Signature = signature) -> Replay | None:
+            replayed = run_on(candidate, outcome.policy, process)
+            found = {_signature(violation, candidate) for violation in replayed.violations}
+            return replayed if signature in found else None
 
-        smallest = min((minimise(example, still) for example in examples), key=size)
-        replayed = run_on(smallest, outcome.policy, process)
-        if signature in {(violation.property, violation.case) for violation in replayed.violations}:
+        smallest = min((minimise(example, lambda trace: again(trace) is not None) for example in examples), key=size)
+        replayed = again(smallest)
+        if replayed is not None:
             yield Finding(signature, replayed)
 
 
-def results(outcome: Outcome, found: tuple[Finding, ...], scope: str, *, compared: bool) -> tuple[Result, ...]:
-    """A result per finding, per property that held, and one for the comparison."""
-    base = Result(property="", engine=ENGINE, verdict=Verdict.HOLDS_WITHIN, required=True, scope=scope)
-    violated = tuple(
-        attrs.evolve(
-            base,
-            property=finding.signature[0],
-            case=finding.signature[1],
-            required=is_required(finding.signature[0]),
-            verdict=Verdict.VIOLATED,
-            reason=finding.message,
-            trace=attrs.evolve(finding.replay.trace, title=finding.message, source=f"vLLM {outcome.release}"),
+def violated(finding: Finding, outcome: Outcome, scope: str) -> Result:
+    """A finding as a result; its trace violates the property on the subject.
+
+    As for a policy, what a second attention spec does is not required; that the scheduler raises nothing always is.
+    """
+    signature = finding.signature
+    required_class = signature.configuration_class is REQUIRED_CELL.configuration_class
+    return attrs.evolve(
+        _base(scope),
+        property=signature.property,
+        case=signature.case,
+        required=signature.property == NO_ENGINE_ERROR or (required_class and is_required(signature.property)),
+        verdict=Verdict.VIOLATED,
+        reason=finding.message,
+        trace=attrs.evolve(finding.replay.trace, title=finding.message, source=f"vLLM {outcome.release}"),
+    )
+
+
+def held(outcome: Outcome, found: tuple[Finding, ...], scope: str, *, compared: bool) -> Iterator[Result]:
+    """A result per property that held or whose violation did not occur again, and one for the comparison."""
+    confirmed = {finding.signature for finding in found}
+    lost = {signature.property for signature in outcome.found if signature not in confirmed}
+    for name in sorted(lost):
+        yield attrs.evolve(
+            _base(scope), property=name, verdict=Verdict.UNKNOWN, reason="seen once, and not again when it was replayed"
         )
-        for finding in found
-    )
-    unconfirmed = {name for name, _ in outcome.found} - {result.property for result in violated}
-    lost = tuple(
-        attrs.evolve(base, property=name, verdict=Verdict.UNKNOWN, reason="found once, and not again when replayed")
-        for name in sorted(unconfirmed)
-    )
-    bad = {result.property for result in (*violated, *lost)}
-    held = tuple(
-        attrs.evolve(base, property=name, required=is_required(name))
-        for name in (*JUDGED, NO_ENGINE_ERROR)
-        if name not in bad
-    )
-    return (*violated, *lost, *held, *((_agreement(base, outcome),) if compared else ()))
+    bad = lost | {signature.property for signature in confirmed}
+    for name in (*JUDGED, NO_ENGINE_ERROR):
+        if name not in bad:
+            yield attrs.evolve(_base(scope), property=name, required=is_required(name))
+    if compared:
+        yield _agreement(_base(scope), outcome)
+
+
+def _base(scope: str) -> Result:
+    return Result(property="", engine=ENGINE, verdict=Verdict.HOLDS_WITHIN, required=True, scope=scope)
 
 
 def _agreement(base: Result, outcome: Outcome) -> Result:
@@ -270,15 +299,20 @@ def _judge(seen: tuple[Observation | Failure, ...], trace: Trace, done: list[Act
         found = judged(observation)
         for violation in found:
             _note(violation, trace, done, outcome)
-        if found:
+        if found and has_gone_wrong(observation):
             return True
     return False
 
 
 def _note(violation: Violation, trace: Trace, done: list[Action], outcome: Outcome) -> None:
-    examples = outcome.found.setdefault((violation.property, violation.case), [])
+    examples = outcome.found.setdefault(_signature(violation, trace), [])
     if len(examples) < EXAMPLES:
         examples.append(attrs.evolve(trace, actions=tuple(done)))
+
+
+def _signature(violation: Violation, trace: Trace) -> Signature:
+    raised = re.sub(r"\d+", "n", violation.message) if violation.property == NO_ENGINE_ERROR else ""
+    return Signature(violation.property, violation.case, raised, trace.configuration.configuration_class)
 
 
 def _act(engine: SubjectEngine, action: Action) -> Iterator[Observation | Failure]:

@@ -237,4 +237,6 @@ def _pool(configuration: Configuration, reply: dict[str, Any], texts: dict[str, 
         cached[label] = (*cached.get(label, ()), *blocks)
         for block in blocks:
             labels[block] = label
-    return Pool(refs=tuple(reply["references"]), labels=tuple(labels), free=tuple(reply["free"]), cached=cached)
+    # vLLM keeps a reference on the null block, which means nothing: it is never taken.
+    refs = (0, *reply["references"][1:])
+    return Pool(refs=refs, labels=tuple(labels), free=tuple(reply["free"]), cached=cached)

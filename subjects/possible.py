@@ -7,6 +7,8 @@ from model.pool import Label
 from model.request import Status
 from model.system import System
 
+_LOADS = (Status.LOADING, Status.ABORTED_LOADING)
+
 
 def possible(system: System, action: Action) -> bool:
     """Mirrors what `model.system.apply` refuses."""
@@ -19,14 +21,13 @@ def possible(system: System, action: Action) -> bool:
             block = pool.find(Label(action.group, prefix)) if len(prefix) == action.boundary else None
             return block is not None and not pool.refs[block]
         case EndLoad():
-            loading = (Status.LOADING, Status.ABORTED_LOADING)
-            return action.request in requests and requests[action.request].status in loading
+            return action.request in requests and requests[action.request].status in _LOADS
         case Abort():
             return action.request in requests and requests[action.request].status is not Status.ABORTED_LOADING
         case Preempt():
             return bool(system.scheduler.running)
         case Reset():
-            loading = (Status.LOADING, Status.LOADED, Status.LOAD_FAILED, Status.ABORTED_LOADING)
-            return not any(request.status in loading for request in requests.values())
+            holding = (*_LOADS, Status.LOADED, Status.LOAD_FAILED)
+            return not any(request.status in holding for request in requests.values())
         case Step() | Drain():
             return True
