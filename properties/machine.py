@@ -22,11 +22,11 @@ from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
 from properties.invariant import Violation
-from properties.invariants.content import mislabelled
+from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
 from properties.strategies import MOST_OUTPUT, answers, configurations, prompts
-from properties.twin import TwinState, disagreement, end_load, execute, new_twin
+from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
 _OUTPUTS = st.integers(1, MOST_OUTPUT)
@@ -133,6 +133,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             differences = disagreement(configuration, observation.plan, outputs, flagged)
             if differences:
                 raise TwinDisagreement("; ".join(differences))
+        if observation.saved or self.twin.objects:
+            self.twin = forget(save(self.twin, observation.saved), observation.after.worker.objects.keys())
 
     @property
     def _alive(self) -> bool:
@@ -258,9 +260,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
 
 
 def _has_gone_wrong(observation: Observation) -> bool:
-    """Whether something wrong was computed or cached: what follows would only be its consequence."""
+    """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
-    return any(not chunk.sound for chunk in computed) or bool(mislabelled(observation.after))
+    if any(not chunk.sound for chunk in computed) or mislabelled(observation.after):
+        return True
+    return any(mislabelled_saves(observation))
 
 
 def machine_for(campaign: Campaign) -> type[EngineMachine]:

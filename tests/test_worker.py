@@ -190,7 +190,7 @@ def test_an_asynchronous_load_writes_when_it_ends() -> None:
 
 def loaded(each: Load, configuration: Configuration = HYBRID) -> dict[int, Content]:
     """Block -> content after `each` was written into an empty memory."""
-    memory = write_loads(configuration, empty_memory(configuration.pool_blocks), (each,))
+    memory = write_loads(configuration, empty_memory(configuration.pool_blocks), (each,), {})
     return {block: held for block, held in enumerate(memory.blocks) if held != UNWRITTEN}
 
 
