@@ -162,7 +162,7 @@ class _Step:
         self.policy = policy
         self.budget = budget
         self.chunks: list[Chunk] = []
-        self.saves: list[Save] = []
+        self.saves: dict[tuple[str, Label], Save] = {}
         self.admissions: list[Admission] = []
         self.states_this_step: frozenset[Label] = frozenset()
         self.asked_again: list[str] = []
@@ -243,6 +243,7 @@ class _Step:
         if request.status is Status.LOADED:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self.states_this_step |= states
+            self._plan_saves(request, request.computed, states)
             # On a full hit the last token is run again, for logits.
             request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
@@ -337,7 +338,8 @@ class _Step:
         for leaf in leaves_of(configuration.connector):
             if leaf.store is not None:
                 store = self.scheduler.stores[leaf.name]
-                self.saves += storing.saves(configuration, leaf, store, request, end, handed_over)
+                for save in storing.saves(configuration, leaf, store, request, end, handed_over):
+                    self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:
         plan = StepPlan(
@@ -345,7 +347,7 @@ class _Step:
             loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
             taken=self.scheduler.pool.taken,
-            saves=tuple(self.saves),
+            saves=tuple(self.saves.values()),
         )
         cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
         return Scheduled(

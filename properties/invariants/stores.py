@@ -59,6 +59,8 @@ def restored_too_far(observation: Observation) -> Iterator[str]:
     """Recurrent states after the request's last token, which is run once more."""
     for admission in observation.admissions:
         for load in admission.loads:
+            if load.end == len(load.prefix):
+                continue
             for fetch in load.fetches:
                 recurrent = observation.after.configuration.groups[fetch.label.group].recurrent
                 if recurrent and len(fetch.label.prefix) >= len(load.prefix):
