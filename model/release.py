@@ -60,8 +60,13 @@ class Release:
 
 NEWEST = Release()
 
+_BEFORE_032 = Release(draft_drop=DraftDrop.WITHIN_THE_CAP)
+_BEFORE_026 = attrs.evolve(_BEFORE_032, draft_look_ahead=DraftLookAhead.EVERY_KIND)
+
 RELEASES: dict[str, Release] = {
-    "0.23": Release(adoption=Adoption.GROUP_BY_GROUP),
-    "0.24": NEWEST,
+    "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
+    "0.24": _BEFORE_026,
+    "0.26": _BEFORE_032,
+    "0.32": NEWEST,
 }
 """Rules by the release in which the set appeared first."""
