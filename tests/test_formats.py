@@ -18,7 +18,7 @@ from hitbound.formats import FORMATS, rendered
 from hitbound.judgement import Judgement
 from hitbound.report import Report
 from properties.verdict import Result, Verdict
-from tests.reports import OVERSTATED, POLICY, reports
+from tests.generated_reports import OVERSTATED, POLICY, reports
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(reporting.SCHEMA_FILE.read_text(encoding="utf-8")))
 
