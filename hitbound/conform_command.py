@@ -62,7 +62,8 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, compare: bool) -
         found = tuple(conform.findings(outcome, process))
         scope = f"{outcome.traces} traces with {outcome.steps} steps on vLLM {process.release}, seed {seed}"
         judgements += (
-            _violation(policy, conform.violated(finding, outcome, scope), finding.replay) for finding in found
+            _violation(policy, conform.violated(finding, outcome, scope), finding.replay, subject.tree)
+            for finding in found
         )
         judgements += (
             Judgement(policy.name, result) for result in conform.held(outcome, found, scope, compared=compared)
@@ -70,9 +71,9 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, compare: bool) -
         return Conformed(process.release, policy, tuple(judgements))
 
 
-def _violation(policy: Policy, result: Result, replay: Replay) -> Judgement:
+def _violation(policy: Policy, result: Result, replay: Replay, tree: Path) -> Judgement:
     """A violation was replayed on the subject; its signature and picture are those of that run."""
-    return Judgement(policy.name, result, signature=signature_of(result, replay), replay=replay)
+    return Judgement(policy.name, result, signature=signature_of(result, replay), replay=replay, tree=tree)
 
 
 def _corpus(policy: Policy, process: SubjectProcess, say: Say) -> Judgement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import attrs
 
@@ -22,14 +23,17 @@ class Judgement:
     """`result`, found for `policy`.
 
     `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
-    the `--known` file. `replay` is the run that confirmed a violation.
+    the `--known` file. `asked` is what the gate's configuration needs of the property, if it says anything about it.
+    `replay` is the run that confirmed a violation; on a real engine, `tree` is its source.
     """
 
     policy: str
     result: Result
     signature: str = ""
     known: bool = False
+    asked: Verdict | None = None
     replay: Replay | None = attrs.field(default=None, eq=False, repr=False)
+    tree: Path | None = None
 
     @property
     def required(self) -> bool:
@@ -42,7 +46,9 @@ class Judgement:
     @property
     def needed(self) -> Verdict:
         """The weakest verdict that counts as reached without `--accept-bounded`."""
-        return Verdict.HOLDS_WITHIN if self.result.engine in SAMPLING_ENGINES else Verdict.PROVED
+        if self.result.engine in SAMPLING_ENGINES:
+            return Verdict.HOLDS_WITHIN
+        return self.asked or Verdict.PROVED
 
     @property
     def word(self) -> str:

@@ -4,24 +4,25 @@ where the decision is made."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from hitbound import step_text
 from hitbound.connector_tree import tree_lines
+from hitbound.judgement import Judgement
 from hitbound.picture import admission_picture
 from hitbound.source_lines import deciding_lines
 from hitbound.wrapping import wrapped
 from model.admission import Admission
 from model.policy import Policy
 from model.system import Observation
-from properties.replay import Replay
-from properties.verdict import Result
+from properties.replay import replay
 
 
-def trace_text(
-    replayed: Replay, policy: Policy, result: Result, width: int, tree: Path | None = None
-) -> Iterator[str]:
-    """The lines of a run that violates `result.property` under `policy`, or on the real engine in the source `tree`."""
+def trace_text(judgement: Judgement, policy: Policy, width: int) -> Iterator[str]:
+    """The lines of the run that shows a violation, under `policy` or on a real engine; nothing without a trace."""
+    result = judgement.result
+    if result.trace is None:
+        return
+    replayed = judgement.replay or replay(result.trace, policy)
     yield from wrapped(step_text.configuration_line(replayed.trace.configuration), width)
     for number, observations in enumerate(step_text.by_action(replayed.observations), 1):
         yield from step_text.numbered(number, observations, width)
@@ -30,7 +31,8 @@ def trace_text(
     messages = [violation.message for violation in replayed.violations if violation.property == result.property]
     for message in messages or [result.reason]:
         yield from wrapped(f"{result.property} violated: {message}", width)
-    yield from (f"decided by {line}" for line in deciding_lines(policy, result.property, tree))
+    for line in deciding_lines(policy, result.property, judgement.tree):
+        yield from wrapped(f"decided by {line}", width)
 
 
 def pictures(observations: Iterable[Observation], policy: Policy, width: int) -> Iterator[str]:
@@ -41,7 +43,8 @@ def pictures(observations: Iterable[Observation], policy: Policy, width: int) ->
                 yield from admission_picture(observation, admission, width)
                 connector = observation.after.configuration.connector
                 if connector is not None:
-                    yield from tree_lines(policy, connector, admission)
+                    for line in tree_lines(policy, connector, admission):
+                        yield from wrapped(line, width)
 
 
 def _tells(admission: Admission) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.errors import HitboundError
 from model.tokens import Prefix, Token, tokens_of
 
 NAMES: dict[type[Action], str] = {
@@ -38,7 +39,8 @@ class Commands:
 
     def command(self, action: Action, texts: Mapping[str, Prefix]) -> tuple[str, dict[str, Any]]:
         """The command for `action` and its arguments; `texts` are the tokens of all requests that have arrived."""
-        return NAMES[type(action)], self._arguments(action, texts)
+        arguments = self._arguments(action, texts)
+        return NAMES[type(action)], arguments
 
     def _arguments(self, action: Action, texts: Mapping[str, Prefix]) -> dict[str, Any]:
         match action:
@@ -66,6 +68,8 @@ class Commands:
                 return {"request": action.request}
             case Preempt() | Reset():
                 return {}
+            case EvictObject():
+                raise HitboundError(f"{action}: no leaf that keeps objects runs on a subject")
 
     def _first_owner(self, action: Evict, texts: Mapping[str, Prefix]) -> str:
         """The request by which the subject names the tokens that `action` spells by another."""
