@@ -68,7 +68,7 @@ class Evict:
 
 @attrs.frozen
 class EvictObject:
-    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`."""
+    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`; a pinned one stays."""
 
     leaf: str
     group: int
@@ -82,6 +82,13 @@ class EndLoad:
 
     request: str
     succeeded: bool = True
+
+
+@attrs.frozen
+class EndSaves:
+    """All saves of the store `leaf` that are pending are done now."""
+
+    leaf: str
 
 
 @attrs.frozen
@@ -101,4 +108,4 @@ class Reset:
     """The prefix cache is reset, stores included; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
 
 
-Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | Abort | Preempt | Reset
+Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | EndSaves | Abort | Preempt | Reset

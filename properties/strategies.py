@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
-from model.store_rules import StoreRules
+from model.store_rules import Guard, StoreRules
 from model.system import most_blocks
 from model.tokens import Segment
 from properties.features import Feature
@@ -48,7 +48,8 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 @functools.cache
 def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
-    rules = st.builds(StoreRules, asynchronous=st.booleans())
+    guards = st.sampled_from([Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
+    rules = st.builds(StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards)
     return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
 
 

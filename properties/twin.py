@@ -6,7 +6,7 @@ how the shadow memory itself is checked. Nothing here is shared with `model/memo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
@@ -102,8 +102,10 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
     return attrs.evolve(state, cells=blocks.frozen(), requests=requests), outputs
 
 
-def save(state: TwinState, saves: Iterable[Save]) -> TwinState:
+def save(state: TwinState, saves: Collection[Save]) -> TwinState:
     """Blocks are copied out to where no object is yet."""
+    if not saves:
+        return state
     objects = dict(state.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), state.cells[each.block])

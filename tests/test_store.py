@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.actions import Action, Arrive, Drain, EndLoad, Evict, EvictObject, LeafAnswers, Reset, ScriptedAnswer, Step
+from model.actions import Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, LeafAnswers, Reset, ScriptedAnswer, Step
 from model.configuration import Configuration, Group, GroupKind
 from model.connector import Composite, Conduct, Contract, Leaf, StateRestored
 from model.errors import ConfigurationError, IllegalAction

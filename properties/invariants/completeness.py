@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from model.actions import Drain, Step
 from model.request import Status
+from model.saving import referenced
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.stores import half_saved, understated
@@ -20,6 +21,8 @@ def progress(observation: Observation) -> Iterator[Finding]:
         return
     if observation.plan.chunks or observation.admissions or observation.preempted or observation.asked_again:
         return
+    if referenced(after.scheduler):
+        return  # these blocks are free again once the saves are done
     requests = after.scheduler.requests.values()
     if any(request.status in (Status.LOADING, Status.ABORTED_LOADING) for request in requests):
         return
