@@ -17,7 +17,7 @@ from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Chunk, Fetch, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK, Label
 from model.request import Request
-from model.store_rules import Guard, LastToken, Match, OutputStates, StateSource, StoreRules
+from model.store_rules import Guard, LastToken, Match, NullBlocks, OutputStates, StateSource, StoreRules
 from model.tokens import Prefix
 
 
@@ -139,7 +139,8 @@ def saves(
     states = handed_over
     if rules.state_source is StateSource.BY_COLUMN:
         tables = store.tables.get(request.name, ((),) * len(configuration.groups))
-        states = _full_blocks(configuration, request, tables, end, recurrent=True)
+        nulls = rules.null_blocks is NullBlocks.STORED
+        states = _full_blocks(configuration, request, tables, end, recurrent=True, nulls=nulls)
     known = store.keys.union(save.label for save in store.pending)
     for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
         if configuration.groups[label.group].recurrent:
@@ -151,12 +152,18 @@ def saves(
 
 
 def _full_blocks(
-    configuration: Configuration, request: Request, tables: tuple[Table, ...], end: int, *, recurrent: bool
+    configuration: Configuration,
+    request: Request,
+    tables: tuple[Table, ...],
+    end: int,
+    *,
+    recurrent: bool,
+    nulls: bool = False,
 ) -> Iterator[tuple[Label, int]]:
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
         if group.recurrent is recurrent:
             for column, block in enumerate(table[: end // group.block]):
-                if block != NULL_BLOCK:
+                if block != NULL_BLOCK or nulls:
                     yield Label(index, request.tokens[: (column + 1) * group.block]), block
 
 

@@ -54,6 +54,14 @@ class StateSource(enum.Enum):
     """From the boundary's column in a table to which new blocks are only ever appended (vLLM #51358, LMCache #4984)."""
 
 
+class NullBlocks(enum.Enum):
+    """What becomes of a column whose block is null, where states are saved by column."""
+
+    SKIPPED = "skipped"
+    STORED = "stored"
+    """Reported as saved, although there is nothing (tair-kvcache #257)."""
+
+
 class Guard(enum.Enum):
     """What keeps a save that is not done yet from reading what others write into its block."""
 
@@ -99,6 +107,7 @@ class StoreRules:
     last_token: LastToken = LastToken.BELOW
     output_states: OutputStates = OutputStates.STORED
     state_source: StateSource = StateSource.HANDED_OVER
+    null_blocks: NullBlocks = NullBlocks.SKIPPED
     guard: Guard = Guard.REFERENCE
     load_pins: LoadPins = LoadPins.UNTIL_LOADED
     missing_object: MissingObject = MissingObject.LOAD_FAILS

@@ -232,6 +232,18 @@ def _joined_hit(observation: Observation) -> bool:
     )
 
 
+def _gives_up(observation: Observation) -> bool:
+    if observation.plan is None:
+        return False
+    after = observation.after.scheduler.stores
+    return any(
+        save not in store.pending and save.label not in store.keys
+        for name, before in observation.before.scheduler.stores.items()
+        for store in (after[name],)
+        for save in before.pending
+    )
+
+
 def _loser_saves(observation: Observation) -> bool:
     """A leaf stores for a request that another leaf loaded."""
     if observation.plan is None:
@@ -406,6 +418,30 @@ ENTRIES = (
         id="JOINED-HIT",
         statement="A store has the attention of a deeper boundary than the one it answers, and lacks a state there.",
         occurs=_joined_hit,
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-OUTLIVES-REQUEST",
+        statement="A save is done after its request has ended.",
+        occurs=lambda observation: any(
+            save.request not in observation.before.scheduler.requests
+            for save in (*observation.flushed, *observation.saved)
+        ),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-FLUSHED",
+        statement="A block changes hands, and a pending save of it is done first.",
+        occurs=lambda observation: bool(observation.flushed),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-GIVEN-UP",
+        statement="A block changes hands, and a pending save of it is given up.",
+        occurs=_gives_up,
         applies_to=_WITH_STORES,
         applies=_draws_stores,
     ),
