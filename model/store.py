@@ -111,9 +111,9 @@ def fetches(
         end = found(configuration, rules, store, prefix, start)
     fetched: list[Fetch] = []
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
-        if group.recurrent and rules.match is Match.ATTENTION_ONLY:
-            continue
         for label in needed(configuration, index, prefix, start, end):
+            if group.recurrent and rules.match is Match.ATTENTION_ONLY and label not in store.keys:
+                continue
             column = column_ending_at(len(label.prefix), group.block)
             if column < len(table) and table[column] != NULL_BLOCK:
                 fetched.append(Fetch(label, table[column]))
@@ -145,7 +145,7 @@ def saves(
     for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
         if configuration.groups[label.group].recurrent:
             dropped = rules.output_states is OutputStates.DROPPED and len(label.prefix) > request.prompt_length
-            if dropped or rules.match is Match.ATTENTION_ONLY:
+            if dropped or rules.state_source is StateSource.NOT_KEPT:
                 continue
         if label not in known:
             yield Save(leaf.name, request.name, label, block)

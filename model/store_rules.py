@@ -21,7 +21,7 @@ class Match(enum.Enum):
     TRUNCATED_ATTENTION = "truncated_attention"
     """Multiples of the hash block: what attention has is cut to what the recurrent groups have (vLLM #50359)."""
     ATTENTION_ONLY = "attention_only"
-    """What attention has; no recurrent state is kept or loaded (LMCache #2879, vLLM #41712)."""
+    """What attention has, whether there is a state or not (LMCache #2879, vLLM #41712)."""
     CONSECUTIVE = "consecutive"
     """Every group must also have the block that follows, as if each were a draft model's (vLLM #57616)."""
 
@@ -52,6 +52,8 @@ class StateSource(enum.Enum):
     """From the block that the scheduler names for that boundary (vLLM: `boundary_state_offloads`)."""
     BY_COLUMN = "by_column"
     """From the boundary's column in a table to which new blocks are only ever appended (vLLM #51358, LMCache #4984)."""
+    NOT_KEPT = "not_kept"
+    """No recurrent state is saved: such a store has nothing to offer to a model with recurrent layers."""
 
 
 class NullBlocks(enum.Enum):
@@ -119,7 +121,7 @@ class StoreRules:
         return (
             self.match in (Match.INTERSECTION, Match.CONSECUTIVE)
             and self.last_token is LastToken.BELOW
-            and self.state_source is StateSource.HANDED_OVER
+            and self.state_source is not StateSource.BY_COLUMN
             and (not self.delayed or self.guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED))
             and self.load_pins is LoadPins.UNTIL_LOADED
         )

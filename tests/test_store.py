@@ -116,7 +116,7 @@ def test_the_last_token_is_never_loaded() -> None:
     [
         ({"match": Match.LEAST_OF_GREATEST}, ((0, 4), (1, 2)), 2, {"HIT-MEMBER"}),
         ({"match": Match.CONSECUTIVE}, ((1, 4),), 0, {"REACH"}),
-        ({"match": Match.ATTENTION_ONLY}, (), 4, {"HIT-MEMBER", "HIT-RESUME", "STATE-LABEL"}),
+        ({"match": Match.ATTENTION_ONLY}, ((1, 4),), 4, {"HIT-MEMBER", "HIT-RESUME", "STATE-LABEL"}),
     ],
 )
 def test_each_faulty_match_is_noticed(
@@ -154,6 +154,16 @@ def test_a_count_that_is_taken_off_does_not_take_off_the_state(asynchronous: boo
     all_of_it = store(asynchronous=asynchronous, last_token=LastToken.INCLUDED)
     assert admitted(all_of_it, *actions[: -len(ending)], Step()) == (0, 4)
     assert "HIT-LAST" in judged(all_of_it, *actions[: -len(ending)], Step())
+
+
+def test_a_store_without_states_has_nothing_for_a_hybrid_model() -> None:
+    """Report 36."""
+    actions = (*FILLED, *LOCAL_LOST, GOES_ON, Step())
+    assert admitted(store(state_source=StateSource.NOT_KEPT), *actions) == (0, 0)
+    assert judged(store(state_source=StateSource.NOT_KEPT), *actions) == set()
+    answers_anyway = store(state_source=StateSource.NOT_KEPT, match=Match.ATTENTION_ONLY)
+    assert admitted(answers_anyway, *actions) == (0, 4)
+    assert "HIT-RESUME" in judged(answers_anyway, *actions)
 
 
 def test_states_beyond_the_prompt_are_stored_as_attention_is() -> None:

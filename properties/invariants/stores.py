@@ -9,7 +9,7 @@ from model.connector import Leaf, leaves_of
 from model.policy import Answer
 from model.pool import Label
 from model.store import Store, found, needed
-from model.store_rules import Match, StoreRules
+from model.store_rules import StateSource, StoreRules
 from model.system import Observation, System
 from properties import wording
 
@@ -109,7 +109,7 @@ def half_saved(observation: Observation) -> Iterator[str]:
     states = [label for label in new if configuration.groups[label.group].recurrent]
     for leaf in store_leaves(after) if observation.plan is not None and observation.plan.saves else ():
         assert leaf.store is not None
-        if leaf.store.match is Match.ATTENTION_ONLY:
+        if leaf.store.state_source is StateSource.NOT_KEPT:
             continue
         keys = objects_to_be(after, leaf)
         for label in states:
