@@ -19,7 +19,8 @@ class ScriptedAnswer:
 class LeafAnswers:
     """The answers of the leaf `leaf`, one for each time it is asked; the last one repeats.
 
-    A leaf that keeps its range cuts E to N - 1 - L. A leaf that stores answers from what it has, not from a script.
+    A leaf that keeps its range cuts E to N - 1 - L. Of a peer leaf the answer is what the peer holds, counted from 0. A
+    store answers from what it has, not from a script.
     """
 
     leaf: str

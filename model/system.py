@@ -258,6 +258,8 @@ def _end_load(system: System, action: EndLoad) -> System:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
+    if any(not load.comes for load in request.loads):
+        raise IllegalAction(f"the load of {action.request!r} never ends: its peer has sent everything before")
     lacking = [load for load in request.loads if action.succeeded and lacks_objects(load, system.worker.objects)]
     for load in lacking:
         if load.leaf.store is None or load.leaf.store.missing_object is MissingObject.LOAD_FAILS:

@@ -139,6 +139,8 @@ def test_events_apply_where_they_can_happen() -> None:
     assert applicable_events(Setting(V028, two, Eviction.ADVERSARIAL, every_feature)) == set(EVENTS)
     everywhere = applicable_events(Setting(V028, two, Eviction.ADVERSARIAL))
     assert set(EVENTS) - everywhere == {
+        "TRANSFERRED",
+        "PEER-USED-UP",
         "STORED",
         "STORE-LOADED",
         "OBJECT-LOST",

@@ -314,7 +314,7 @@ def test_a_store_takes_neither_a_script_nor_a_conduct() -> None:
     scripted = attrs.evolve(GOES_ON, answers=(LeafAnswers("store", (ScriptedAnswer(2),)),))
     with pytest.raises(IllegalAction, match="leaves with a script"):
         run(V028, hybrid(store()), scripted)
-    with pytest.raises(ConfigurationError, match="they say what a load restores"):
+    with pytest.raises(ConfigurationError, match="leave its conduct out"):
         Leaf("s", False, Contract.ENDPOINT, Conduct(StateRestored.NEVER), StoreRules())
 
 

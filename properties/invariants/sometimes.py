@@ -205,6 +205,15 @@ def _second_attention_spec(setting: Setting) -> bool:
     return setting.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
 
 
+def _draws_peers(setting: Setting) -> bool:
+    return Feature.PEERS in setting.features
+
+
+def _peer_used_up(observation: Observation) -> bool:
+    requests = observation.before.scheduler.requests
+    return any(requests[decision.request].transferred for decision in _decisions(observation))
+
+
 def _draws_stores(setting: Setting) -> bool:
     return Feature.STORES in setting.features
 
@@ -390,6 +399,20 @@ ENTRIES = (
         id="RESET",
         statement="The prefix cache is reset.",
         occurs=lambda observation: isinstance(observation.action, Reset),
+    ),
+    Sometimes(
+        id="TRANSFERRED",
+        statement="A request is admitted with E > 0 from a peer.",
+        occurs=lambda observation: any(load.held for admission in observation.admissions for load in admission.loads),
+        applies_to="campaigns with peers",
+        applies=_draws_peers,
+    ),
+    Sometimes(
+        id="PEER-USED-UP",
+        statement="A request that had a peer is admitted again, and the peer answers 0.",
+        occurs=_peer_used_up,
+        applies_to="campaigns with peers",
+        applies=_draws_peers,
     ),
     Sometimes(
         id="STORED",
