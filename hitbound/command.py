@@ -136,6 +136,18 @@ def gate(
         return publish(outcome, form, files, quiet, width())
 
 
+@command.command()
+@click.argument("directory", type=FILE, default=Path())
+def init(directory: Path) -> int:
+    """Write a commented hitbound.toml and a policy that passes the gate to DIRECTORY (default: here)."""
+    from hitbound.init_command import init
+
+    for path in init(directory):
+        click.echo(f"wrote {path}")
+    click.echo("Now run `hitbound gate` there, change the policy, and run it again.")
+    return exit_codes.ExitCode.REACHED
+
+
 @command.command(epilog=exit_codes.help_text())
 @policy_option
 @format_option
