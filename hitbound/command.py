@@ -229,6 +229,20 @@ def reproduce(report: str | None, every: bool, form: str) -> int:
 
 
 @command.command()
+@click.argument("file", type=FILE)
+@click.option("--as", "form", type=click.Choice(["svg"]), default="svg", show_default=True)
+@click.option(
+    "--policy", "asked", metavar="P", help="Draw it under this policy. Default: the first one the trace names."
+)
+def draw(file: Path, form: str, asked: str | None) -> int:
+    """Draw the last admission of the trace in FILE that has a hit or a load, as an image on standard output."""
+    from hitbound.draw_command import drawn
+
+    click.echo(drawn(read_trace(file), load_policy(asked) if asked else None))
+    return exit_codes.ExitCode.REACHED
+
+
+@command.command()
 @format_option
 def invariants(form: str) -> int:
     """List every invariant: what it states, whether it is checked, or what it waits for."""
