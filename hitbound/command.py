@@ -136,6 +136,18 @@ def gate(
         return publish(outcome, form, files, quiet, width())
 
 
+@command.command()
+@click.argument("directory", type=FILE, default=Path())
+def init(directory: Path) -> int:
+    """Write a commented hitbound.toml and a policy that passes the gate to DIRECTORY (default: here)."""
+    from hitbound.init_command import init
+
+    for path in init(directory):
+        click.echo(f"wrote {path}")
+    click.echo("Now run `hitbound gate` there, change the policy, and run it again.")
+    return exit_codes.ExitCode.REACHED
+
+
 @command.command(epilog=exit_codes.help_text())
 @policy_option
 @format_option
@@ -214,6 +226,20 @@ def reproduce(report: str | None, every: bool, form: str) -> int:
     else:
         show("\n\n".join(reproduce_text.drawn(each, width()) for each in reproductions))
     return exit_codes.exit_code(reproduce_command.judgements(reproductions))
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option("--as", "form", type=click.Choice(["svg"]), default="svg", show_default=True)
+@click.option(
+    "--policy", "asked", metavar="P", help="Draw it under this policy. Default: the first one the trace names."
+)
+def draw(file: Path, form: str, asked: str | None) -> int:
+    """Draw the last admission of the trace in FILE that has a hit or a load, as an image on standard output."""
+    from hitbound.draw_command import drawn
+
+    click.echo(drawn(read_trace(file), load_policy(asked) if asked else None))
+    return exit_codes.ExitCode.REACHED
 
 
 @command.command()
