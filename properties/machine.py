@@ -17,6 +17,7 @@ from model.configuration import Configuration, Eviction
 from model.connector import Leaf
 from model.errors import IllegalAction
 from model.policy import Policy
+from model.release import NEWEST, Release
 from model.request import Status
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
@@ -45,7 +46,8 @@ Signature = tuple[str, Case | None]
 class Campaign:
     """What a series of runs explores, and what it has met so far.
 
-    `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
+    Every configuration that is drawn follows the rules of `release`. `found` keeps the first EXAMPLES traces of each
+    finding. `fired` counts rules and `met` events, `runs` and `actions`
     themselves.
     """
 
@@ -53,6 +55,7 @@ class Campaign:
     cell: Cell
     eviction: Eviction
     fixed_leaf: Leaf | None = None
+    release: Release = NEWEST
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -81,7 +84,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
-        self.configuration = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        drawn = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        self.configuration = attrs.evolve(drawn, release=campaign.release)
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1
