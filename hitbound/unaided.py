@@ -85,8 +85,8 @@ def _fuzzed(unaided: Unaided, variant: Variant) -> Search:
         _leaf(unaided, variant),
         configuration.release,
     )
-    series = -(-unaided.runs // RUNS_OF_A_SERIES)
-    profile = Profile("unaided", RUNS_OF_A_SERIES, ACTIONS, series, SEED, needs_events=False)
+    runs = min(unaided.runs, RUNS_OF_A_SERIES)
+    profile = Profile("unaided", runs, ACTIONS, -(-unaided.runs // runs), SEED, needs_events=False)
     trace = seek(campaign, (unaided.property, unaided.case), unaided.says, profile, SEED)
     verdict = Verdict.HOLDS_WITHIN if trace is None else Verdict.VIOLATED
     return Search(verdict, f"{campaign.runs} runs, {campaign.actions} actions", 0.0, trace)
