@@ -83,6 +83,7 @@ def _fuzzed(unaided: Unaided, variant: Variant) -> Search:
         _cell(unaided, variant),
         configuration.eviction,
         _leaf(unaided, variant),
+        frozenset(unaided.features),
         configuration.release,
     )
     runs = min(unaided.runs, RUNS_OF_A_SERIES)

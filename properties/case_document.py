@@ -21,6 +21,7 @@ from model.policy import Policy
 from model.trace import ExpectedAdmission, Trace
 from properties import strict_json
 from properties.catalogue import INVARIANTS
+from properties.features import Feature
 from properties.invariant import Kind
 from properties.strict_json import DocumentError
 from properties.trace_document import CONVERTER, trace_from_document
@@ -87,8 +88,8 @@ class Unaided:
     """How `engine` finds what the record is about without its trace: a violation of `property` in this `case` of E (if
     it has cases), with a message that contains `says`, where leaves keep at least `contract`.
 
-    Everything else is taken from the variants. Only for fuzz: `leaf` names a leaf of the case that may be in any tree,
-    `runs` is the budget.
+    Everything else is taken from the variants. Only for fuzz: `features` are drawn, `leaf` names a leaf of the case
+    that may be in any tree, `runs` is the budget.
     """
 
     engine: Engine
@@ -96,6 +97,7 @@ class Unaided:
     case: VerdictCase | None = None
     says: str = ""
     contract: Contract = Contract.BACKED
+    features: tuple[Feature, ...] = ()
     leaf: str = ""
     runs: int = 100
 
