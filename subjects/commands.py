@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.errors import HitboundError
 from model.tokens import Prefix, Token, tokens_of
 
@@ -68,7 +68,7 @@ class Commands:
                 return {"request": action.request}
             case Preempt() | Reset():
                 return {}
-            case EvictObject():
+            case EvictObject() | EndSaves():
                 raise HitboundError(f"{action}: no leaf that keeps objects runs on a subject")
 
     def _first_owner(self, action: Evict, texts: Mapping[str, Prefix]) -> str:

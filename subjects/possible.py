@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.pool import Label
 from model.request import Status
 from model.system import System
@@ -31,5 +31,5 @@ def possible(system: System, action: Action) -> bool:
             return not any(request.status in holding for request in requests.values())
         case Step() | Drain():
             return True
-        case EvictObject():
+        case EvictObject() | EndSaves():
             return False
