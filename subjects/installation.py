@@ -96,7 +96,7 @@ def subject_of(release: str) -> Subject:
     if release not in installed() or not _runtime_is_complete():
         have = ", ".join(installed()) or "none"
         raise NotInstalled(
-            f"vLLM {release} is not installed (installed: {have}); run `hitbound subject install {release}`"
+            f"vLLM {release} is not installed (installed: {have}); run `hitbound subject install vllm=={release}`"
         )
     return Subject(_interpreter(), tree_directory(release))
 
