@@ -99,7 +99,7 @@ def _confirmed(obligation: Obligation, text: str) -> Decided:
     core = _minimal_core(obligation)
     if cvc5 is None:
         return Decided(Outcome.HOLDS, core)
-    second = _cvc5(text)
+    second = second_opinion(text)
     if second == "unsat":
         return Decided(Outcome.HOLDS, core, ("z3", "cvc5"))
     if second == "sat":
@@ -133,7 +133,7 @@ def _minimal_core(obligation: Obligation) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _cvc5(text: str) -> str:
+def second_opinion(text: str) -> str:
     """cvc5's answer to the script: sat, unsat, or why neither."""
     terms = cvc5.TermManager()
     solver = cvc5.Solver(terms)

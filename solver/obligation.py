@@ -54,7 +54,8 @@ class Obligation:
         declarations: set[str] = set()
         for formula in (*self.formulas, self.goal):
             declarations |= _declarations(formula)
-        lines = ["(set-logic QF_UFNIA)", *sorted(declarations)]
+        # "declare-sort" comes after "declare-fun" in the alphabet, and has to come before it in the script.
+        lines = ["(set-logic QF_UFNIA)", *sorted(declarations, key=lambda text: (text.startswith("(declare-fun"), text))]
         lines += (f"(assert (! {_text(a.formula)} :named |{a.name}|))" for a in self.assumptions)
         lines += [f"(assert (! (not {_text(self.goal)}) :named |negated goal|))", "(check-sat)"]
         return "\n".join(lines) + "\n"
@@ -81,8 +82,16 @@ def _text(formula: z3.BoolRef) -> str:
 
 
 def _declarations(formula: z3.BoolRef) -> frozenset[str]:
-    """Declarations of the uninterpreted constants and functions in a formula."""
-    return _DECLARATIONS.of(formula, lambda: frozenset(declared.sexpr() for declared in _symbols(formula)))
+    """Declarations of the uninterpreted constants, functions and sorts in a formula."""
+    return _DECLARATIONS.of(formula, lambda: frozenset(text for symbol in _symbols(formula) for text in _declared(symbol)))
+
+
+def _declared(symbol: z3.FuncDeclRef) -> Iterable[str]:
+    """Declarations of the symbol and of the sorts that it needs."""
+    yield symbol.sexpr()
+    for sort in (symbol.range(), *(symbol.domain(position) for position in range(symbol.arity()))):
+        if sort.kind() == z3.Z3_UNINTERPRETED_SORT:
+            yield f"(declare-sort {sort.sexpr()} 0)"
 
 
 def _symbols(formula: z3.BoolRef) -> Iterable[z3.FuncDeclRef]:

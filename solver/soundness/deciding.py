@@ -1,0 +1,70 @@
+"""Decides the cells of one action: z3 on all that may be assumed, cvc5 on what turned out to be needed.
+
+The assumptions of an action are told to z3 once. A core is made small by leaving out what can be spared, and the text
+that cvc5 reads has the core only: what follows from it follows from all.
+"""
+
+from __future__ import annotations
+
+import attrs
+import z3
+
+from solver.decide import CVC5_RLIMIT, Z3_RLIMIT, Decided, Outcome, cvc5, second_opinion
+from solver.obligation import Obligation
+from solver.soundness.cells import Row
+
+
+class RowSolver:
+    """z3 with the assumptions of one action."""
+
+    def __init__(self, row: Row) -> None:
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", Z3_RLIMIT)
+        self._markers = {a.name: z3.Bool(f"use {a.name}") for a in row.assumptions}
+        for assumption in row.assumptions:
+            self._solver.add(z3.Implies(self._markers[assumption.name], assumption.formula))
+
+    def example(self, *more: z3.BoolRef) -> z3.CheckSatResult:
+        """Whether the assumptions, and `more`, can hold together."""
+        return self._solver.check(*self._markers.values(), *more)
+
+    def decide(self, obligation: Obligation) -> Decided:
+        """The verdict on a cell of this row; that the row is not vacuous is asked once, elsewhere."""
+        self._solver.push()
+        self._solver.add(z3.Not(obligation.goal))
+        answer = self._solver.check(*self._markers.values())
+        core = self._minimal_core() if answer == z3.unsat else ()
+        self._solver.pop()
+        if answer == z3.sat:
+            return Decided(Outcome.FAILS)
+        if answer == z3.unknown:
+            return Decided(Outcome.UNKNOWN, reason=f"z3 reached its limit of {Z3_RLIMIT} resource units")
+        return _seconded(obligation, core)
+
+    def _minimal_core(self) -> tuple[str, ...]:
+        kept = self._core()
+        for name in tuple(kept):
+            rest = [other for other in kept if other != name]
+            if name in kept and self._solver.check(*(self._markers[other] for other in rest)) == z3.unsat:
+                kept = self._core()
+        return tuple(kept)
+
+    def _core(self) -> list[str]:
+        used = {str(marker) for marker in self._solver.unsat_core()}
+        return [name for name, marker in self._markers.items() if str(marker) in used]
+
+
+def reduced(obligation: Obligation, core: tuple[str, ...]) -> Obligation:
+    """The obligation with no more assumptions than those of `core`."""
+    return attrs.evolve(obligation, assumptions=tuple(a for a in obligation.assumptions if a.name in core))
+
+
+def _seconded(obligation: Obligation, core: tuple[str, ...]) -> Decided:
+    if cvc5 is None:
+        return Decided(Outcome.HOLDS, core)
+    second = second_opinion(reduced(obligation, core).smtlib)
+    if second == "unsat":
+        return Decided(Outcome.HOLDS, core, ("z3", "cvc5"))
+    if second == "sat":
+        return Decided(Outcome.UNKNOWN, core, reason="z3 and cvc5 disagree")
+    return Decided(Outcome.UNKNOWN, core, reason=f"cvc5 did not decide within {CVC5_RLIMIT} resource units ({second})")
