@@ -96,10 +96,14 @@ def _confirmed(obligation: Obligation, text: str) -> Decided:
         return Decided(Outcome.VACUOUS, reason="its assumptions exclude each other, so it says nothing")
     if example == z3.unknown:
         return Decided(Outcome.UNKNOWN, reason="no example of its assumptions was found within the limit")
-    core = _minimal_core(obligation)
+    return seconded(_minimal_core(obligation), text)
+
+
+def seconded(core: tuple[str, ...], text: str) -> Decided:
+    """What z3 proved from `core`, given what cvc5 makes of the script."""
     if cvc5 is None:
         return Decided(Outcome.HOLDS, core)
-    second = second_opinion(text)
+    second = _cvc5(text)
     if second == "unsat":
         return Decided(Outcome.HOLDS, core, ("z3", "cvc5"))
     if second == "sat":
@@ -133,7 +137,7 @@ def _minimal_core(obligation: Obligation) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def second_opinion(text: str) -> str:
+def _cvc5(text: str) -> str:
     """cvc5's answer to the script: sat, unsat, or why neither."""
     terms = cvc5.TermManager()
     solver = cvc5.Solver(terms)

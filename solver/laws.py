@@ -45,7 +45,10 @@ ONLY_CLAIMERS = "CAP-MEET (every child)"
 INPUT_LEMMAS = frozenset({"HIT-SHRINK", "HIT-MEMBER", ONLY_CLAIMERS})
 """Lemmas about what a decision is given. Where one fails, a decision may be wrong, and a trace is looked for."""
 
-LEMMAS = INPUT_LEMMAS | {"LOAD-SOURCE", "LOAD-EXACT"}
+CACHE_SOUNDNESS = "cache soundness"
+"""A boundary that a lookup calls valid, or that a load restores, is read as it was promised (solver/soundness/)."""
+
+LEMMAS = INPUT_LEMMAS | {"LOAD-SOURCE", "LOAD-EXACT", CACHE_SOUNDNESS}
 
 CLAUSES = {
     "claim": "contract: a claim promises the endpoint",
@@ -176,7 +179,7 @@ def state_laws(decision: Decision) -> tuple[Assumption, ...]:
             z3.Or(BACKED, z3.Not(WITNESS.valid(decision.asked))),
         ),
         Assumption(
-            "cache soundness",
+            CACHE_SOUNDNESS,
             z3.And(
                 z3.Implies(z3.And(nothing_loaded, RECURRENT.valid(decision.local)), READS_STATE),
                 z3.Implies(z3.And(LOADED_STATE, IN_TIME), READS_STATE),
@@ -204,7 +207,7 @@ def attention_laws(decision: Decision, configuration_class: ConfigurationClass) 
             "contract: lagging attention",
             z3.Implies(_if_loaded(decision, STRENGTH >= Contract.FULL), LOADED_LAGGING_ATTENTION),
         ),
-        Assumption("cache soundness", z3.And(*sees)),
+        Assumption(CACHE_SOUNDNESS, z3.And(*sees)),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -15,7 +17,7 @@ from solver.soundness.loading import ACTIONS as LOADING
 from solver.soundness.running import ACTIONS as RUNNING
 from solver.soundness.state import FIELDS, cardinality_laws, initial_state, symbolic_state
 from solver.soundness.stepping import ACTIONS as STEPPING
-from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind, Terms, Universal
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind, Terms, Universal, numbers_of
 from solver.soundness.transition import Action, Transition
 from solver.soundness.vocabulary import (
     BLOCK_SORT,
@@ -33,7 +35,6 @@ ACTIONS = (*ADMITTING, *RUNNING, *LOADING, *STEPPING)
 
 BEFORE = symbolic_state(SYMBOLIC)
 """The arbitrary state in which every action starts."""
-
 
 
 def stands_at(entry: Entry) -> tuple[Term, ...]:
@@ -64,6 +65,7 @@ class Row:
     """One action from an arbitrary state: what may be assumed, and the terms of which it is assumed."""
 
     action: Action
+    arguments: tuple[Any, ...]
     transition: Transition
     terms: Terms
     assumptions: tuple[Assumption, ...]
@@ -93,20 +95,25 @@ ONE_OF_EACH = (BLOCK, ENTRY, REQUEST, KEY)
 """The variables of most invariants are among these."""
 
 
-def row(action: Action, about: tuple[Kind, ...] = ONE_OF_EACH, invariants: tuple[Invariant, ...] = INVARIANTS) -> Row:
+def row(
+    action: Action,
+    about: tuple[Kind, ...] = ONE_OF_EACH,
+    invariants: tuple[Invariant, ...] = INVARIANTS,
+    more: Mapping[Kind, tuple[Any, ...]] = MappingProxyType({}),
+) -> Row:
     """The obligations about one action and invariants with variables `about`. Every invariant is assumed before it, of
-    the action's arguments, of the variables, and of who writes or loads their blocks."""
+    the action's arguments, of the variables and `more`, and of who writes or loads their blocks."""
     arguments = unknowns(action.arguments, "the")
     transition = action.of(BEFORE, *arguments)
     variables = zip(about, unknowns(about, "any"), strict=True)
-    terms = _terms((*zip(action.arguments, arguments, strict=True), *variables), transition)
+    terms = _terms((*zip(action.arguments, arguments, strict=True), *variables), transition, more)
     statements = (*BASE, *(invariant.of(BEFORE) for invariant in invariants))
     own = (*transition.guards, *transition.choices)
     assumptions = (
         *(Assumption(statement.name, _instances(statement, terms)) for statement in statements),
         *(Assumption(statement.name, statement.at(terms)) for statement in own),
     )
-    return Row(action, transition, terms, assumptions)
+    return Row(action, arguments, transition, terms, assumptions)
 
 
 def unknowns(kinds: tuple[Kind, ...], whose: str) -> tuple[Any, ...]:
@@ -127,8 +134,9 @@ def _unknown(kind: Kind, whose: str) -> Any:
     return z3.Const(f"{whose}{kind.value}", sorts[kind])
 
 
-def _terms(given: tuple[tuple[Kind, Any], ...], transition: Transition) -> Terms:
-    terms = Terms({kind: tuple(term for of, term in given if of is kind) for kind in Kind}).with_more(transition.terms)
+def _terms(given: tuple[tuple[Kind, Any], ...], transition: Transition, more: Mapping[Kind, tuple[Any, ...]]) -> Terms:
+    terms = Terms({kind: tuple(term for of, term in given if of is kind) for kind in Kind})
+    terms = terms.with_more(transition.terms).with_more(more)
     blocks = terms.of(BLOCK)
     named = [entry for b in blocks for entry in (BEFORE.writer_entry(b), BEFORE.loader(b), *transition.entries_of(b))]
     hashes = [key for b in blocks for key in (BEFORE.full_hash(b), BEFORE.tail_hash(b), BEFORE.saved_key(b))]
@@ -145,12 +153,7 @@ def _instances(statement: Universal, terms: Terms) -> z3.BoolRef:
 
 
 def _instance(statement: Universal, choice: tuple[Any, ...]) -> z3.BoolRef:
-    key = statement.name, tuple(number for term in choice for number in _numbers(term))
+    key = statement.name, tuple(number for term in choice for number in numbers_of(term))
     if key not in _KNOWN:
         _KNOWN[key] = statement.formula(*choice), choice
     return _KNOWN[key][0]
-
-
-def _numbers(term: Any) -> tuple[int, ...]:
-    parts = attrs.astuple(term) if isinstance(term, Entry) else (term,)
-    return tuple(part.get_id() for part in parts)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import attrs
 import z3
 
-from solver.decide import CVC5_RLIMIT, Z3_RLIMIT, Decided, Outcome, cvc5, second_opinion
-from solver.obligation import Obligation
-from solver.soundness.cells import Row
+from solver.decide import Z3_RLIMIT, Decided, Outcome, seconded
+from solver.obligation import Assumption, Obligation
+from solver.per_formula import PerFormula
+from solver.soundness.cells import Cell, Row
 
 
 class RowSolver:
@@ -28,8 +29,14 @@ class RowSolver:
         """Whether the assumptions, and `more`, can hold together."""
         return self._solver.check(*self._markers.values(), *more)
 
-    def decide(self, obligation: Obligation) -> Decided:
+    def decide(self, cell: Cell) -> Decided:
         """The verdict on a cell of this row; that the row is not vacuous is asked once, elsewhere."""
+        if not cell.touched and cell.invariant.name in self._markers:
+            return _unchanged(cell)
+        return self.decide_obligation(cell.obligation)
+
+    def decide_obligation(self, obligation: Obligation) -> Decided:
+        """The verdict on an obligation with the assumptions of this row."""
         self._solver.push()
         self._solver.add(z3.Not(obligation.goal))
         answer = self._solver.check(*self._markers.values())
@@ -39,7 +46,7 @@ class RowSolver:
             return Decided(Outcome.FAILS)
         if answer == z3.unknown:
             return Decided(Outcome.UNKNOWN, reason=f"z3 reached its limit of {Z3_RLIMIT} resource units")
-        return _seconded(obligation, core)
+        return seconded(core, reduced(obligation, core).smtlib)
 
     def _minimal_core(self) -> tuple[str, ...]:
         kept = self._core()
@@ -54,17 +61,16 @@ class RowSolver:
         return [name for name, marker in self._markers.items() if str(marker) in used]
 
 
+def _unchanged(cell: Cell) -> Decided:
+    """What the action does not touch follows from itself: the same obligation whatever the action."""
+    before = Assumption(cell.invariant.name, cell.obligation.goal)
+    obligation = Obligation(f"what is not touched keeps: {before.name}", (before,), before.formula)
+    return _UNCHANGED.of(before.formula, lambda: seconded((before.name,), obligation.smtlib))
+
+
+_UNCHANGED: PerFormula[Decided] = PerFormula()
+
+
 def reduced(obligation: Obligation, core: tuple[str, ...]) -> Obligation:
     """The obligation with no more assumptions than those of `core`."""
     return attrs.evolve(obligation, assumptions=tuple(a for a in obligation.assumptions if a.name in core))
-
-
-def _seconded(obligation: Obligation, core: tuple[str, ...]) -> Decided:
-    if cvc5 is None:
-        return Decided(Outcome.HOLDS, core)
-    second = second_opinion(reduced(obligation, core).smtlib)
-    if second == "unsat":
-        return Decided(Outcome.HOLDS, core, ("z3", "cvc5"))
-    if second == "sat":
-        return Decided(Outcome.UNKNOWN, core, reason="z3 and cvc5 disagree")
-    return Decided(Outcome.UNKNOWN, core, reason=f"cvc5 did not decide within {CVC5_RLIMIT} resource units ({second})")

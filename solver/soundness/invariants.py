@@ -1,4 +1,4 @@
-"""The invariants: what holds of the cache after any number of transitions. STATE-LABEL is the first; the others carry it."""
+"""The invariants: what holds of the cache after any number of transitions. The first is the aim, the others carry it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from solver.soundness.vocabulary import Entry, Formula, Term
 
 @attrs.frozen(eq=False)
 class Invariant:
-    """`holds` of a state says it of one choice of the variables. `property` is the entry of the catalogue it is about."""
+    """`holds` of a state says it of one choice of the variables. `property` is what it is about in the catalogue."""
 
     name: str
     property: str
@@ -174,7 +174,9 @@ def _writer_holds(state: State, block: Term) -> Formula:
 
 
 def _in_step_runs(state: State, request: Term) -> Formula:
-    runs = z3.And(state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.computed(request))
+    runs = z3.And(
+        state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.computed(request)
+    )
     idle = z3.Implies(state.status(request) == IDLE, state.computed(request) == 0)
     exists = z3.Implies(request == state.words.nobody, state.status(request) == IDLE)
     return z3.And(z3.Implies(state.in_step(request), runs), idle, exists, 0 <= state.computed(request))
@@ -258,7 +260,9 @@ INVARIANTS = (
         (BLOCK,),
         _full_hash_is_content,
     ),
-    Invariant("tail hash is content", "STATE-LABEL", "and so it is with a partial tail", (BLOCK,), _tail_hash_is_content),
+    Invariant(
+        "tail hash is content", "STATE-LABEL", "and so it is with a partial tail", (BLOCK,), _tail_hash_is_content
+    ),
     Invariant(
         "hash is visible",
         "STATE-VISIBLE",
@@ -309,7 +313,13 @@ INVARIANTS = (
         (ENTRY,),
         _passed_is_full,
     ),
-    Invariant("fill is bounded", "STATE-LABEL", "nothing is filled beyond its column or the computed tokens", (ENTRY,), _fill_is_bounded),
+    Invariant(
+        "fill is bounded",
+        "STATE-LABEL",
+        "nothing is filled beyond its column or the computed tokens",
+        (ENTRY,),
+        _fill_is_bounded,
+    ),
     Invariant(
         "open is owned",
         "OWN-EXCLUSIVE",
@@ -324,7 +334,13 @@ INVARIANTS = (
         (ENTRY, BLOCK),
         _open_is_unhashed,
     ),
-    Invariant("shared is hashed", "OWN-EXCLUSIVE", "a block with two holders has a full hash", (ENTRY, ENTRY, BLOCK), _shared_is_hashed),
+    Invariant(
+        "shared is hashed",
+        "OWN-EXCLUSIVE",
+        "a block with two holders has a full hash",
+        (ENTRY, ENTRY, BLOCK),
+        _shared_is_hashed,
+    ),
     Invariant(
         "hash is position",
         "OWN-EXCLUSIVE",
@@ -340,7 +356,13 @@ INVARIANTS = (
         _references,
     ),
     Invariant("counts", "OWN-LEAK", "no count is negative", (BLOCK,), _counts_are_counts),
-    Invariant("null block", "OWN-EXCLUSIVE", "the null block is not cached, copied, saved, written or loaded", (BLOCK,), _null_is_nothing),
+    Invariant(
+        "null block",
+        "OWN-EXCLUSIVE",
+        "the null block is not cached, copied, saved, written or loaded",
+        (BLOCK,),
+        _null_is_nothing,
+    ),
     Invariant(
         "unwritten is as read",
         "STATE-VISIBLE",
@@ -355,8 +377,20 @@ INVARIANTS = (
         (BLOCK, KEY),
         _settled_is_in_memory,
     ),
-    Invariant("writer holds", "OWN-EXCLUSIVE", "who writes a block in this step holds it and is in the step", (BLOCK,), _writer_holds),
-    Invariant("in step runs", "OWN-EXCLUSIVE", "a request in the step runs, one that waits has computed nothing", (REQUEST,), _in_step_runs),
+    Invariant(
+        "writer holds",
+        "OWN-EXCLUSIVE",
+        "who writes a block in this step holds it and is in the step",
+        (BLOCK,),
+        _writer_holds,
+    ),
+    Invariant(
+        "in step runs",
+        "OWN-EXCLUSIVE",
+        "a request in the step runs, one that waits has computed nothing",
+        (REQUEST,),
+        _in_step_runs,
+    ),
     Invariant(
         "awaited is empty",
         "LOAD-SOURCE",

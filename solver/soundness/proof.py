@@ -2,7 +2,7 @@
 
 The state (state.py) is arbitrary: no bound on blocks, requests, groups, entries or tokens. A transition (admitting.py,
 running.py, loading.py, stepping.py) gives its guards and the state afterwards. An obligation (cells.py) assumes every
-invariant (invariants.py) of a few terms before a transition and asks for one invariant of one arbitrary choice after it.
+invariant (invariants.py) of a few terms before a transition and asks for one of them, of an arbitrary choice, after it.
 By induction the invariants hold after every run.
 
 The transitions are written beside the model, not taken from it. So PROVED here is said of the encoding, and agreement
@@ -16,15 +16,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 import z3
 
-from properties.verdict import Verdict, weakest
+from properties.verdict import Verdict
 from solver.decide import Decided, Outcome
 from solver.finding import Finding, combined, finding_of
-from solver.soundness.cells import ACTIONS, INITIALLY, ONE_OF_EACH, Cell, Row, row
+from solver.soundness.cells import ACTIONS, BEFORE, INITIALLY, ONE_OF_EACH, Cell, Row, row, unknowns
 from solver.soundness.counterexample import in_words
 from solver.soundness.deciding import RowSolver
+from solver.soundness.interfaces import INTERFACES
 from solver.soundness.invariants import INVARIANTS, Invariant
 from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST, Kind
 from solver.soundness.transition import Action
+
+AGREEMENT = "encoding agrees with the model"
+"""What the proof of cache soundness assumes: its transitions are the model's (tests/test_soundness_agreement.py)."""
 
 TWO_OF_SOME = (BLOCK, BLOCK, ENTRY, ENTRY, REQUEST, KEY)
 """Variables of the invariants that are about two entries or two blocks."""
@@ -51,6 +55,7 @@ class Soundness:
     actions: tuple[Action, ...]
     invariants: tuple[Invariant, ...]
     cells: Mapping[tuple[str, str], CellFinding]
+    interfaces: Mapping[str, Finding]
 
     def cell(self, action: str, invariant: str) -> CellFinding:
         return self.cells[action, invariant]
@@ -61,12 +66,12 @@ class Soundness:
 
     @property
     def verdict(self) -> Verdict:
-        return weakest(cell.verdict for cell in self.cells.values())
+        return self.finding.verdict
 
     @property
     def finding(self) -> Finding:
-        """All cells together."""
-        return combined(cell.finding for cell in self.cells.values())
+        """All cells and interfaces together."""
+        return combined((*(cell.finding for cell in self.cells.values()), *self.interfaces.values()))
 
 
 def examine_soundness(
@@ -80,7 +85,21 @@ def examine_soundness(
         progress(f"prove cache soundness: {action.name}")
         for cell in _row_findings(action, tuple(invariants)):
             cells[cell.action.name, cell.invariant.name] = cell
-    return Soundness((INITIALLY, *actions), tuple(invariants), cells)
+    progress("prove cache soundness: interfaces")
+    return Soundness((INITIALLY, *actions), tuple(invariants), cells, _interfaces(actions, tuple(invariants)))
+
+
+def _interfaces(actions: Sequence[Action], invariants: tuple[Invariant, ...]) -> dict[str, Finding]:
+    findings: dict[str, Finding] = {}
+    for interface in INTERFACES:
+        (action,) = (action for action in actions if action.name == interface.action)
+        choice = unknowns(interface.variables, "any")
+        reads = {BLOCK: tuple(BEFORE.table(entry) for entry in choice)}
+        built = row(action, ONE_OF_EACH, invariants, reads)
+        solver = RowSolver(built)
+        decided = solver.decide_obligation(interface.obligation(built, choice))
+        findings[interface.name] = _vacuity(built, solver) or finding_of(decided)
+    return findings
 
 
 def _row_findings(action: Action, invariants: tuple[Invariant, ...]) -> Iterator[CellFinding]:
@@ -110,11 +129,13 @@ def _vacuity(built: Row, solver: RowSolver) -> Finding | None:
         return None
     if possible == z3.unsat:
         return finding_of(Decided(Outcome.VACUOUS, reason="the action cannot happen, or changes nothing"))
-    return finding_of(Decided(Outcome.UNKNOWN, reason="no state in which the action happens was found within the limit"))
+    return finding_of(
+        Decided(Outcome.UNKNOWN, reason="no state in which the action happens was found within the limit")
+    )
 
 
 def _finding(cell: Cell, built: Row, solver: RowSolver) -> Finding:
-    finding = finding_of(solver.decide(cell.obligation))
+    finding = finding_of(solver.decide(cell))
     if finding.verdict is Verdict.CTI:
         return attrs.evolve(finding, reason="\n".join(in_words(cell, built)))
     return finding

@@ -211,7 +211,10 @@ def copy_for_reader(state: State, entry: Entry, source: Term, target: Term) -> T
         guard("the target is not cached", _unhashed(state, target)),
         guard("no tail of this step", z3.Not(state.fresh_tail(source))),
         guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copies(target) == 0)),
-        guard("the request is being admitted", z3.And(state.status(entry.request) == IDLE, z3.Not(state.withdrawn(entry.request)))),
+        guard(
+            "the request is being admitted",
+            z3.And(state.status(entry.request) == IDLE, z3.Not(state.withdrawn(entry.request))),
+        ),
     )
     return Transition(guards, after)
 

@@ -1,8 +1,8 @@
 """The state of the cache as functions of arbitrary blocks, requests, entries and keys.
 
 Content is what a block shows: of which keys it holds what they promise. There are three contents per block, because
-steps are planned ahead of their execution: `now` in memory; `seen` by the reads of the step under construction, after all
-steps committed before it and after its own wipes, copies and loads; `last` after the writes of this step too.
+steps are planned ahead of their execution: `now` in memory; `seen` by the reads of the step under construction, after
+all steps committed before it and after its own wipes, copies and loads; `last` after the writes of this step too.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Content = Callable[[Term, Term], Formula]
 class State:
     """Blocks first, then entries of block tables, then requests.
 
-    `full_hash` and `tail_hash` are the keys a block is cached under: its full hash, and a shorter one for a partial tail.
-    `fresh_full` and `fresh_tail` mark those published by the step under construction. `changed`: this step writes the
-    block; `writer` is the request whose forward does, in column `writer_entry`. `reading`: this step reads it.
+    `full_hash` and `tail_hash` are the keys a block is cached under: its full hash, and a shorter one for a partial
+    tail. `fresh_full` and `fresh_tail` mark those published by the step under construction. `changed`: this step writes
+    the block; `writer` is the request whose forward does, as `writer_entry`. `reading`: this step reads it.
     `queued_writes` and `queued_reads` count committed steps that will. `copies` counts this step's copies out of it,
     `copy_of` is the block that this step copies into it. `saves` counts pending saves, for `saved_key`. `loading`: an
     asynchronous load is writing it, for `loader`.
 
     `filled` is the boundary up to which the entry's block was made what its request needs; `awaits`: a load will.
-    `found` is the block that an outstanding lookup found for the entry, at boundary `found_at`. `computed` counts tokens
-    whose steps are planned; `since` is where the request's chunk of this step starts. `withdrawn`: what the request holds
-    counts for nothing. `holders` and `held` are how many entries, of all or of one request, name a block; they are not
-    bookkeeping of the engine but derived from `table`.
+    `found` is the block that an outstanding lookup found for the entry, at boundary `found_at`. `computed` counts
+    tokens whose steps are planned; `since` is where the request's chunk of this step starts. `withdrawn`: what the
+    request holds counts for nothing. `holders` and `held` are how many entries, of all or of one request, name a block;
+    they are not bookkeeping of the engine but derived from `table`.
     """
 
     words: Vocabulary
@@ -268,11 +268,11 @@ def initial_state(words: Vocabulary) -> State:
 
 FIELDS = {
     (BLOCK,): (
-        "refs full_hash tail_hash fresh_full fresh_tail changed reading writer queued_writes queued_reads copies copy_of "
-        "saves saved_key loading"
-    ).split(),
-    (BLOCK, KEY): ["now", "seen", "last"],
-    (ENTRY,): ["table", "filled", "awaits", "found", "found_at"],
-    (REQUEST,): ["status", "computed", "since", "in_step", "withdrawn"],
+        *("refs", "full_hash", "tail_hash", "fresh_full", "fresh_tail", "changed", "reading", "writer", "loading"),
+        *("queued_writes", "queued_reads", "copies", "copy_of", "saves", "saved_key"),
+    ),
+    (BLOCK, KEY): ("now", "seen", "last"),
+    (ENTRY,): ("table", "filled", "awaits", "found", "found_at"),
+    (REQUEST,): ("status", "computed", "since", "in_step", "withdrawn"),
 }
 """Kinds of argument -> fields of a state, but for the derived counts and for which entry writes or loads a block."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import attrs
 import z3
 
-from solver.soundness.admitting import sought_by_nobody
 from solver.soundness.state import IDLE, LOADING, State, at, one_if
 from solver.soundness.terms import BLOCK, ENTRY, REQUEST, Universal
 from solver.soundness.transition import Action, Transition, guard
@@ -91,8 +90,8 @@ def end_step(state: State, executed: Executed | None = None) -> Transition:
 
 @attrs.frozen(eq=False)
 class Loss:
-    """Blocks that do not hold what was planned; requests that go back to 0, or whose load counts as failed; and how many
-    of a block's holders go back."""
+    """Blocks that do not hold what was planned; requests that go back to 0, or whose load counts as failed; and how
+    many of a block's holders go back."""
 
     spoilt: Callable[[Term], Formula]
     rolled_back: Callable[[Term], Formula]

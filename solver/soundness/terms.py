@@ -59,14 +59,10 @@ class Terms:
 
 
 def _once(terms: tuple[Any, ...]) -> tuple[Any, ...]:
-    kept: list[Any] = []
-    for term in terms:
-        if not any(_same(term, other) for other in kept):
-            kept.append(term)
-    return tuple(kept)
+    return tuple({numbers_of(term): term for term in terms}.values())
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, z3.ExprRef):
-        return bool(one.eq(other))
-    return all(_same(a, b) for a, b in zip(attrs.astuple(one), attrs.astuple(other), strict=True))
+def numbers_of(term: Any) -> tuple[int, ...]:
+    """What tells one term from another: z3's numbers of its parts."""
+    parts = (term,) if isinstance(term, z3.ExprRef) else attrs.astuple(term)
+    return tuple(part.get_id() for part in parts)

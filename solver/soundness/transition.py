@@ -16,8 +16,8 @@ from solver.soundness.terms import Kind, Universal
 class Transition:
     """One action with its arguments. It can happen where all `guards` hold, and then leads to `after`.
 
-    `guards` are what the engine's code sees to (or, where they say so, what its worker and connectors do). `choices` are
-    facts about unknowns that the transition introduces. `terms` are further terms of which statements are needed,
+    `guards` are what the engine's code sees to (or, where they say so, what its worker and connectors do). `choices`
+    are facts about unknowns that the transition introduces. `terms` are further terms of which statements are needed,
     `entries_of` those that come with a block.
     """
 

@@ -13,7 +13,9 @@ import z3
 
 from solver.soundness.terms import BOUNDARY, ENTRY, Universal
 
-Formula = z3.BoolRef
+Formula = Any
+"""A z3 formula."""
+
 Term = Any
 """A z3 term of the sort that its name tells: a block, a request, a group, a key, or a boundary in tokens."""
 
