@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hitbound.progress import Say
 from model.policy import Policy
 from model.ready_connectors import READY
 from properties.requirements import at_least, required_cells
-from properties.verdict import ALL_CELLS, Result
+from properties.verdict import ALL_CELLS, Cell, Result
 
 if TYPE_CHECKING:
     from solver.soundness.proof import Soundness
@@ -20,8 +21,8 @@ PROFILES = ("quick", "ci", "nightly")
 """How much is sampled; `properties.fuzz` says how much that is."""
 
 
-def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
-    """The proof in every cell of the matrix."""
+def prove(policy: Policy, say: Say, also: tuple[Cell, ...] = ()) -> tuple[Result, ...]:
+    """The proof in every cell of the matrix; `also` are required beside the cells that always are."""
     _let_interrupts_through()
     from solver.prove import prove
     from solver.soundness.remembered import remembered_soundness
@@ -29,7 +30,7 @@ def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
     return prove(
         policy,
         cells=ALL_CELLS,
-        required=required_cells(policy),
+        required=(*required_cells(policy), *also),
         at_least=at_least(policy),
         cache_soundness=remembered_soundness(say),
         progress=say,
@@ -65,6 +66,21 @@ def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:
 
     say(f"corpus {policy.name}")
     return check_corpus(policy)
+
+
+def replay_folder(policy: Policy, folder: Path, say: Say) -> tuple[Result, ...]:
+    """The traces of a folder of the user's."""
+    from hitbound.corpus_check import check_folder
+
+    say(f"{folder} {policy.name}")
+    return check_folder(policy, folder)
+
+
+def explore(policy: Policy, scopes: tuple[str, ...], say: Say) -> tuple[Result, ...]:
+    """Every reachable state of the scopes that are named, else of all named scopes."""
+    from hitbound.explore_command import explore_run
+
+    return explore_run(scopes)(policy, say)
 
 
 def seed_of(profile: str, asked: int | None) -> int:
