@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hitbound.wrapping import wrapped
-from properties.verdict import Verdict
+from properties.verdict import AGREEMENT, Verdict
 from solver.soundness.cells import INITIALLY
-from solver.soundness.proof import AGREEMENT, CellFinding, Soundness
+from solver.soundness.proof import CellFinding, Soundness
 
 LETTERS = {
     Verdict.PROVED: "P",
@@ -29,7 +29,7 @@ def _lines(soundness: Soundness, width: int) -> Iterator[str]:
     finding = soundness.finding
     solvers = f" by {' and '.join(finding.solvers)}" if finding.solvers else ""
     shape = f"{len(soundness.actions) - 1} actions and the initial state, {len(soundness.invariants)} invariants"
-    yield from wrapped(f"cache soundness: {finding.verdict.value}{solvers}, assuming that the {AGREEMENT}", width)
+    yield from wrapped(f"cache soundness: {finding.verdict.value}{solvers}, assuming that {AGREEMENT}", width)
     yield from wrapped(f"  {shape}, {finding.obligations} obligations, for any number of blocks and requests", width)
     yield ""
     names = max(len(invariant.name) for invariant in soundness.invariants) + 2

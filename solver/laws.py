@@ -12,6 +12,7 @@ import z3
 
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
+from properties.verdict import CACHE_SOUNDNESS
 from solver.arithmetic import division_facts, quotient, remainder
 from solver.obligation import Assumption
 from solver.world import (
@@ -44,9 +45,6 @@ ONLY_CLAIMERS = "CAP-MEET (every child)"
 
 INPUT_LEMMAS = frozenset({"HIT-SHRINK", "HIT-MEMBER", ONLY_CLAIMERS})
 """Lemmas about what a decision is given. Where one fails, a decision may be wrong, and a trace is looked for."""
-
-CACHE_SOUNDNESS = "cache soundness"
-"""A boundary that a lookup calls valid, or that a load restores, is read as it was promised (solver/soundness/)."""
 
 LEMMAS = INPUT_LEMMAS | {"LOAD-SOURCE", "LOAD-EXACT", CACHE_SOUNDNESS}
 

@@ -12,7 +12,7 @@ import attrs
 
 from model.configuration import ConfigurationClass
 from model.policy import Policy
-from properties.verdict import ALL_CELLS, REQUIRED_CELL, Case, Cell, Result, Verdict
+from properties.verdict import AGREEMENT, ALL_CELLS, CACHE_SOUNDNESS, REQUIRED_CELL, Case, Cell, Result, Verdict
 from solver import guards
 from solver.composition_proof import CompositionFindings, examine_composition
 from solver.decide import Decider
@@ -20,10 +20,9 @@ from solver.decision import STATEMENTS, WEAKEST, Admission, explore_admission
 from solver.decision_proof import DecisionProof, in_cell
 from solver.finding import Finding, combined, resting_on
 from solver.guards import DroppedGuard, Fate
-from solver.laws import CACHE_SOUNDNESS, ONLY_CLAIMERS
+from solver.laws import ONLY_CLAIMERS
 from solver.lookup_proof import LookupFindings, examine_lookup
 from solver.reach import examine_reach
-from solver.soundness.proof import AGREEMENT
 from solver.soundness.results import soundness_summary
 
 ENGINE = "prove"

@@ -94,6 +94,15 @@ class Row:
 ONE_OF_EACH = (BLOCK, ENTRY, REQUEST, KEY)
 """The variables of most invariants are among these."""
 
+TWO_OF_SOME = (BLOCK, BLOCK, ENTRY, ENTRY, REQUEST, KEY)
+"""Those of the invariants that are about two entries or two blocks."""
+
+
+def variables_for(invariant: Invariant) -> tuple[Kind, ...]:
+    """Which of the two the invariant needs: fewer variables make smaller obligations."""
+    several = any(invariant.variables.count(kind) > 1 for kind in invariant.variables)
+    return TWO_OF_SOME if several else ONE_OF_EACH
+
 
 def row(
     action: Action,

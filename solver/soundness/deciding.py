@@ -6,6 +6,8 @@ that cvc5 reads has the core only: what follows from it follows from all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import z3
 
@@ -21,8 +23,12 @@ class RowSolver:
     def __init__(self, row: Row) -> None:
         self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", Z3_RLIMIT)
+        self._assumptions = row.assumptions
         self._markers = {a.name: z3.Bool(f"use {a.name}") for a in row.assumptions}
-        for assumption in row.assumptions:
+        self._assume()
+
+    def _assume(self) -> None:
+        for assumption in self._assumptions:
             self._solver.add(z3.Implies(self._markers[assumption.name], assumption.formula))
 
     def example(self, *more: z3.BoolRef) -> z3.CheckSatResult:
@@ -47,6 +53,28 @@ class RowSolver:
         if answer == z3.unknown:
             return Decided(Outcome.UNKNOWN, reason=f"z3 reached its limit of {Z3_RLIMIT} resource units")
         return seconded(core, reduced(obligation, core).smtlib)
+
+    def small_example(self, obligation: Obligation, preferences: Iterable[z3.BoolRef]) -> z3.ModelRef | None:
+        """An example for which the obligation is false, with as many of the preferences as go together; None if z3
+        finds none."""
+        self._solver.push()
+        self._solver.add(z3.Not(obligation.goal))
+        model = self._model()
+        for preference in preferences if model is not None else ():
+            self._solver.push()
+            self._solver.add(preference)
+            found = self._model()
+            if found is None:
+                self._solver.pop()
+            else:
+                model = found
+        self._solver.reset()
+        self._assume()
+        return model
+
+    def _model(self) -> z3.ModelRef | None:
+        found = self._solver.check(*self._markers.values()) == z3.sat
+        return self._solver.model() if found else None
 
     def _minimal_core(self) -> tuple[str, ...]:
         kept = self._core()

@@ -1,9 +1,9 @@
 """What the proof about decisions takes from the cache, as obligations about single transitions.
 
 A decision calls a boundary valid, or relies on a load; its law "cache soundness" says that the request then reads what
-it needs. From the lookup to the read these are the steps: what is touched still is the hit that was found, and no state of
-this step; touch, copy and load deliver what the reader needs; a chunk reads what was delivered. That nothing in between
-spoils it is what the invariants say.
+it needs. From the lookup to the read these are the steps: what is touched still is the hit that was found, and no state
+of this step; touch, copy and load deliver what the reader needs; a chunk reads what was delivered. That nothing in
+between spoils it is what the invariants say.
 """
 
 from __future__ import annotations

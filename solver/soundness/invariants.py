@@ -1,4 +1,4 @@
-"""The invariants: what holds of the cache after any number of transitions. The first is the aim, the others carry it."""
+"""The invariants: what holds of the cache after every run. The first is the aim, the others carry it."""
 
 from __future__ import annotations
 

@@ -19,19 +19,24 @@ import z3
 from properties.verdict import Verdict
 from solver.decide import Decided, Outcome
 from solver.finding import Finding, combined, finding_of
-from solver.soundness.cells import ACTIONS, BEFORE, INITIALLY, ONE_OF_EACH, Cell, Row, row, unknowns
+from solver.soundness.cells import (
+    ACTIONS,
+    BEFORE,
+    INITIALLY,
+    ONE_OF_EACH,
+    TWO_OF_SOME,
+    Cell,
+    Row,
+    row,
+    unknowns,
+    variables_for,
+)
 from solver.soundness.counterexample import in_words
 from solver.soundness.deciding import RowSolver
-from solver.soundness.interfaces import INTERFACES
+from solver.soundness.interfaces import INTERFACES, Interface
 from solver.soundness.invariants import INVARIANTS, Invariant
-from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST, Kind
+from solver.soundness.terms import BLOCK
 from solver.soundness.transition import Action
-
-AGREEMENT = "encoding agrees with the model"
-"""What the proof of cache soundness assumes: its transitions are the model's (tests/test_soundness_agreement.py)."""
-
-TWO_OF_SOME = (BLOCK, BLOCK, ENTRY, ENTRY, REQUEST, KEY)
-"""Variables of the invariants that are about two entries or two blocks."""
 
 
 @attrs.frozen(eq=False)
@@ -77,21 +82,26 @@ class Soundness:
 def examine_soundness(
     actions: Sequence[Action] = ACTIONS,
     invariants: Sequence[Invariant] = INVARIANTS,
+    interfaces: Sequence[Interface] = INTERFACES,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Soundness:
-    """Decide every cell."""
+    """Decide every cell, and every interface with the actions."""
     cells: dict[tuple[str, str], CellFinding] = {}
     for action in (INITIALLY, *actions):
         progress(f"prove cache soundness: {action.name}")
         for cell in _row_findings(action, tuple(invariants)):
             cells[cell.action.name, cell.invariant.name] = cell
     progress("prove cache soundness: interfaces")
-    return Soundness((INITIALLY, *actions), tuple(invariants), cells, _interfaces(actions, tuple(invariants)))
+    return Soundness(
+        (INITIALLY, *actions), tuple(invariants), cells, _interfaces(actions, tuple(invariants), interfaces)
+    )
 
 
-def _interfaces(actions: Sequence[Action], invariants: tuple[Invariant, ...]) -> dict[str, Finding]:
+def _interfaces(
+    actions: Sequence[Action], invariants: tuple[Invariant, ...], interfaces: Sequence[Interface]
+) -> dict[str, Finding]:
     findings: dict[str, Finding] = {}
-    for interface in INTERFACES:
+    for interface in interfaces:
         (action,) = (action for action in actions if action.name == interface.action)
         choice = unknowns(interface.variables, "any")
         reads = {BLOCK: tuple(BEFORE.table(entry) for entry in choice)}
@@ -104,7 +114,7 @@ def _interfaces(actions: Sequence[Action], invariants: tuple[Invariant, ...]) ->
 
 def _row_findings(action: Action, invariants: tuple[Invariant, ...]) -> Iterator[CellFinding]:
     for variables in (ONE_OF_EACH, TWO_OF_SOME):
-        about = [invariant for invariant in invariants if _variables(invariant) == variables]
+        about = [invariant for invariant in invariants if variables_for(invariant) == variables]
         if not about:
             continue
         assumed = () if action is INITIALLY else invariants
@@ -115,11 +125,6 @@ def _row_findings(action: Action, invariants: tuple[Invariant, ...]) -> Iterator
             cell = built.cell(invariant)
             finding = vacuous or _finding(cell, built, solver)
             yield CellFinding(action, invariant, finding, cell.touched)
-
-
-def _variables(invariant: Invariant) -> tuple[Kind, ...]:
-    several = any(invariant.variables.count(kind) > 1 for kind in invariant.variables)
-    return TWO_OF_SOME if several else ONE_OF_EACH
 
 
 def _vacuity(built: Row, solver: RowSolver) -> Finding | None:
@@ -137,5 +142,5 @@ def _vacuity(built: Row, solver: RowSolver) -> Finding | None:
 def _finding(cell: Cell, built: Row, solver: RowSolver) -> Finding:
     finding = finding_of(solver.decide(cell))
     if finding.verdict is Verdict.CTI:
-        return attrs.evolve(finding, reason="\n".join(in_words(cell, built)))
+        return attrs.evolve(finding, reason="\n".join(in_words(cell, built, solver)))
     return finding

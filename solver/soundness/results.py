@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from properties.verdict import Result, Verdict
+from properties.verdict import AGREEMENT, CACHE_SOUNDNESS, Result, Verdict
 from solver.finding import Finding, combined
-from solver.laws import CACHE_SOUNDNESS
 from solver.soundness.cells import INITIALLY
-from solver.soundness.proof import AGREEMENT, CellFinding, Soundness
+from solver.soundness.proof import CellFinding, Soundness
 
 ENGINE = "prove"
 
