@@ -11,7 +11,7 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -30,6 +30,7 @@ ACTION_NAMES: dict[str, type[Action]] = {
     "evict": Evict,
     "evict_object": EvictObject,
     "end_load": EndLoad,
+    "end_saves": EndSaves,
     "abort": Abort,
     "preempt": Preempt,
     "reset": Reset,
@@ -43,7 +44,7 @@ class TraceDocumentError(DocumentError):
 
 def trace_to_document(trace: Trace) -> dict[str, Any]:
     """The JSON value of `trace`."""
-    return {"schema": SCHEMA, **_CONVERTER.unstructure(trace)}
+    return {"schema": SCHEMA, **CONVERTER.unstructure(trace)}
 
 
 def trace_from_document(document: object) -> Trace:
@@ -53,7 +54,7 @@ def trace_from_document(document: object) -> Trace:
     _check_version(document.get("schema"))
     body = {key: value for key, value in document.items() if key != "schema"}
     try:
-        return strict_json.structure(body, Trace, _CONVERTER)
+        return strict_json.structure(body, Trace, CONVERTER)
     except DocumentError as error:
         raise TraceDocumentError(str(error)) from None
 
@@ -153,4 +154,5 @@ def _make_converter() -> Converter:
     return converter
 
 
-_CONVERTER = _make_converter()
+CONVERTER = _make_converter()
+"""Reads and writes the values of traces."""
