@@ -50,7 +50,9 @@ def _result(property: str, finding: Finding, detail: dict[str, Any]) -> Result:
 
 def cell_document(cell: CellFinding) -> dict[str, Any]:
     """One cell, as JSON values. A cell that holds is not vacuous: the action can happen and changes something."""
-    return {**finding_document(cell.finding), "touched": cell.touched or cell.action is INITIALLY}
+    vacuous = cell.verdict is Verdict.VACUOUS
+    touched = cell.touched or cell.action is INITIALLY
+    return {**finding_document(cell.finding), "vacuous": vacuous, "touched": touched}
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
