@@ -10,6 +10,7 @@ import click
 
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
+from hitbound.export_command import FORMS, exported
 from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
@@ -243,15 +244,53 @@ def draw(file: Path, form: str, asked: str | None) -> int:
 
 
 @command.command()
-@format_option
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True
+)
 def invariants(form: str) -> int:
-    """List every invariant: what it states, whether it is checked, or what it waits for."""
+    """List every invariant: what it states, and what checks it. As a page (markdown, html) also with the functions
+    behind it, and a drawn run that violates it once its guard is removed."""
+    if form in ("markdown", "html"):
+        from hitbound import catalogue_page
+
+        page = catalogue_page.as_html if form == "html" else catalogue_page.as_markdown
+        click.echo(page(), nl=False)
+        return exit_codes.ExitCode.REACHED
     from hitbound import catalogue_text
 
     if form == "json":
         click.echo(catalogue_text.as_json(), nl=False)
     else:
         show(catalogue_text.as_text(width()))
+    return exit_codes.ExitCode.REACHED
+
+
+@command.command()
+@click.argument("thing", metavar="PROPERTY|TRACE|OBLIGATION")
+@click.option("--policy", "asked", metavar="P", help="For a property: what the proof of this policy says of it.")
+def explain(thing: str, asked: str | None) -> int:
+    """Explain a property (HIT-RESUME), a trace (a file), or an obligation of the proof (words of its title)."""
+    from hitbound.explain_command import explained
+    from hitbound.wrapping import wrapped
+
+    show("\n".join(part for line in explained(thing, asked) for part in wrapped(line, width())))
+    return exit_codes.ExitCode.REACHED
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    required=True,
+    help="pytest: a test that fails while the trace violates anything. corpus: a trace for the gate's folder, which "
+    "must violate nothing. itf: the states, for Apalache and Quint.",
+)
+@click.option("--policy", "asked", metavar="P", help=f"The policy that is tested, or run. Default: {DEFAULT_POLICY}.")
+def export(file: Path, form: str, asked: str | None) -> int:
+    """Write the trace in FILE as something else, on standard output."""
+    click.echo(exported(read_trace(file), form, asked), nl=False)
     return exit_codes.ExitCode.REACHED
 
 

@@ -25,7 +25,7 @@ WIDTH = 110
 def to_markdown(report: Report) -> str:
     """The text of the document."""
     passed = "passed" if report.code is ExitCode.REACHED else "NOT passed"
-    lines = [f"# hitbound: {passed}", "", f"{_text(exit_line(report))}.", ""]
+    lines = [f"# hitbound: {passed}", "", f"{markdown_text(exit_line(report))}.", ""]
     for policy in report.policies:
         lines += [*_policy(report, policy), ""]
     return "\n".join(lines)
@@ -33,17 +33,17 @@ def to_markdown(report: Report) -> str:
 
 def _policy(report: Report, policy: Policy) -> Iterator[str]:
     judgements = report.of(policy)
-    yield f"## {_text(policy.name)}"
+    yield f"## {markdown_text(policy.name)}"
     yield ""
-    yield f"**{_text(headline(judgements))}**"
+    yield f"**{markdown_text(headline(judgements))}**"
     yield ""
-    yield from (f"- {_text(line)}" for line in change_lines(report.changes_of(policy)))
+    yield from (f"- {markdown_text(line)}" for line in change_lines(report.changes_of(policy)))
     yield from _verdicts(report, judgements)
     yield from _matrix(judgements)
     for number, examples in enumerate(by_trace(judgements), 1):
         names = ", ".join(f"{named(example)} {example.word}" for example in examples)
         yield ""
-        yield f"### Trace {number}: {_text(names)}"
+        yield f"### Trace {number}: {markdown_text(names)}"
         yield ""
         yield "```text"
         yield from _drawn(policy, examples)
@@ -72,11 +72,11 @@ def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str
             where = f"{result.cell.contract.name.lower()}; {column_words(result.cell)}" if result.cell else ""
             mark = "" if judgement.known else "❌ "
             cells = (f"{mark}{judgement.word}", named(judgement), result.engine, where, result.reason)
-            yield f"| {' | '.join(map(_text, cells))} |"
+            yield f"| {' | '.join(map(markdown_text, cells))} |"
         else:
             reached.setdefault((judgement.word, judgement.result.engine), []).append(named(judgement))
     for (word, engine), names in reached.items():
-        yield f"| {word} | {_text(', '.join(dict.fromkeys(names)))} | {engine} | | |"
+        yield f"| {word} | {markdown_text(', '.join(dict.fromkeys(names)))} | {engine} | | |"
     if not required:
         yield f"| ❌ {Verdict.VACUOUS.value} | nothing was required | | | |"
 
@@ -94,8 +94,8 @@ def _matrix(judgements: tuple[Judgement, ...]) -> Iterator[str]:
         yield f"| {contract.name.lower()} | {' | '.join(words)} |"
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text in which Markdown sees no mark-up; in a table, on one line."""
-    for character in "\\`*[]<>|":
+    for character in "\\`*[]<|":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")

@@ -101,7 +101,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_both_themes_have_the_contrast_that_accessibility_asks_for() -> None:
-    style = (TEMPLATES / "report.html.template").read_text(encoding="utf-8")
+    style = (TEMPLATES / "style.css.template").read_text(encoding="utf-8")
     palettes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     assert len(palettes) == 2
     for palette in palettes:
