@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
 from hitbound.export_command import FORMS, exported
-from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs
+from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs, smallest_traces
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -22,6 +22,7 @@ from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
 from model.policy import Policy
 from model.ready_connectors import READY
+from model.trace import Trace
 from properties.policy_guard import PolicyLoops
 from properties.trace_document import read_trace, write_trace
 from properties.verdict import Result, Verdict
@@ -132,7 +133,7 @@ def gate(
     files = read_outputs(outputs)
     outcome = gate_outcome(file, revision, profile, quiet)
     if traces is not None:
-        _write_traces(outcome.report, traces)
+        _write_traces(traces, smallest_traces(outcome.report))
     with interrupts.after_writing():
         return publish(outcome, form, files, quiet, width())
 
@@ -317,7 +318,9 @@ def _report(
 def _publish(report: Report, form: str, traces: Path | None) -> int:
     """Write the traces, print the report, return the exit code."""
     if traces is not None:
-        _write_traces(report, traces)
+        violated = [judgement.result for judgement in report.judgements if judgement.verdict is Verdict.VIOLATED]
+        names = {f"{result.property}-{number:02}": result.trace for number, result in enumerate(violated, 1)}
+        _write_traces(traces, names)
     with interrupts.after_writing():
         if form == "json":
             click.echo(to_json(report), nl=False)
@@ -328,12 +331,11 @@ def _publish(report: Report, form: str, traces: Path | None) -> int:
     return report.code
 
 
-def _write_traces(report: Report, directory: Path) -> None:
-    violated = [judgement.result for judgement in report.judgements if judgement.verdict is Verdict.VIOLATED]
+def _write_traces(directory: Path, traces: Mapping[str, Trace | None]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for number, result in enumerate(violated, 1):
-            if result.trace is not None:
-                write_trace(result.trace, directory / f"{result.property}-{number:02}.json")
+        for name, trace in traces.items():
+            if trace is not None:
+                write_trace(trace, directory / f"{name}.json")
     except OSError as error:
         raise TracesNotWritten(f"{directory}: {error.strerror}; --traces takes a directory to write to") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hitbound.judgement import Judgement
-from properties.verdict import Verdict
+from properties.verdict import Case, Verdict
 
 Examples = Mapping[tuple[str, str], Judgement]
 """Property and signature of violations -> one of them."""
@@ -20,15 +20,24 @@ def examples_of(judgements: Iterable[Judgement]) -> Examples:
     return examples
 
 
-def by_trace(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
-    """Examples of required results, those of one run together: what differs is only the property."""
+def runs_of(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
+    """The smallest required violation of each property and case, those of one run together."""
+    smallest: dict[tuple[str, Case], Judgement] = {}
+    violated = [judgement for judgement in judgements if judgement.required and judgement.verdict is Verdict.VIOLATED]
+    for judgement in sorted(violated, key=_size):
+        result = judgement.result
+        smallest.setdefault((result.property, result.case or Case.LOCAL), judgement)
     runs: dict[str, tuple[Judgement, ...]] = {}
-    for example in examples_of(judgements).values():
-        trace = example.result.trace
-        if trace is not None and example.required:
+    for judgement in smallest.values():
+        trace = judgement.result.trace
+        if trace is not None:
             run = repr((trace.configuration, trace.actions))
-            runs[run] = (*runs.get(run, ()), example)
+            runs[run] = (*runs.get(run, ()), judgement)
     return list(runs.values())
+
+
+def _size(judgement: Judgement) -> int:
+    return len(judgement.result.trace.actions) if judgement.result.trace is not None else 0
 
 
 def numbers_of(judgements: Iterable[Judgement], examples: Examples) -> list[int]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hitbound.changes import change_lines
-from hitbound.examples import by_trace
+from hitbound.examples import runs_of
 from hitbound.exit_codes import ExitCode
+from hitbound.gate_text import drawn_run
 from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, column_words, headline, matrix_of, named
 from hitbound.report import Report
-from hitbound.report_text import cell_word, exit_line
-from hitbound.trace_text import trace_text
-from hitbound.wrapping import wrapped
+from hitbound.report_text import cell_word, exit_line, limits_of
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policy import Policy
@@ -40,23 +39,14 @@ def _policy(report: Report, policy: Policy) -> Iterator[str]:
     yield from (f"- {markdown_text(line)}" for line in change_lines(report.changes_of(policy)))
     yield from _verdicts(report, judgements)
     yield from _matrix(judgements)
-    for number, examples in enumerate(by_trace(judgements), 1):
+    for number, examples in enumerate(runs_of(judgements), 1):
         names = ", ".join(f"{named(example)} {example.word}" for example in examples)
         yield ""
-        yield f"### Trace {number}: {markdown_text(names)}"
+        yield f"### Run {number}: {markdown_text(names)}"
         yield ""
         yield "```text"
-        yield from _drawn(policy, examples)
+        yield from drawn_run(policy, examples, WIDTH)
         yield "```"
-
-
-def _drawn(policy: Policy, examples: tuple[Judgement, ...]) -> Iterator[str]:
-    """The run once, then what the other properties say of it."""
-    first, *others = (example.result for example in examples)
-    assert first.trace is not None
-    yield from trace_text(first.trace, policy, first, WIDTH)
-    for result in others:
-        yield from wrapped(f"{result.property} violated: {result.reason}", WIDTH)
 
 
 def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str]:
@@ -92,6 +82,8 @@ def _matrix(judgements: tuple[Judgement, ...]) -> Iterator[str]:
     for contract in Contract:
         words = [cell_word(matrix, Cell(contract, *column)) for column in columns]
         yield f"| {contract.name.lower()} | {' | '.join(words)} |"
+    yield ""
+    yield from (f"- {markdown_text(line)}" for line in limits_of(judgements))
 
 
 def markdown_text(text: str) -> str:
