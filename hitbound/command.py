@@ -212,15 +212,26 @@ def replay(file: Path, asked: str | None) -> int:
 @command.command(epilog=exit_codes.help_text())
 @click.argument("report", required=False)
 @click.option("--all", "every", is_flag=True, help="Reproduce every case.")
+@click.option("--unaided", is_flag=True, help="Let an engine find the violation without the trace of the record.")
 @format_option
-def reproduce(report: str | None, every: bool, form: str) -> int:
+def reproduce(report: str | None, every: bool, unaided: bool, form: str) -> int:
     """Reproduce the public REPORT (its number, `vllm#46453`, or a FILE.json): its trace before the fix and after it.
 
     Exit code 0 only if every case is violated as stated before the fix, and absent after it."""
-    from hitbound import reproduce_command, reproduce_text
+    from hitbound import reproduce_command, reproduce_text, unaided_text
+    from hitbound.unaided import hunt
     from properties.reproduce import reproduce
 
-    reproductions = [reproduce(case) for case in reproduce_command.chosen(report, every)]
+    cases = reproduce_command.chosen(report, every)
+    if unaided:
+        with progress() as say:
+            hunts = [found for case in cases for found in (hunt(case, say),) if found is not None]
+        if form == "json":
+            click.echo(unaided_text.as_json(hunts), nl=False)
+        else:
+            show(unaided_text.table(hunts))
+        return exit_codes.exit_code(unaided_text.judgements(hunts))
+    reproductions = [reproduce(case) for case in cases]
     if form == "json":
         click.echo(reproduce_command.as_json(reproductions), nl=False)
     elif every:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hitbound.judgement import Judgement
+from hitbound.matrix import ENGINE as PROVING_ENGINE
 from properties.verdict import Case, Verdict
 
 Examples = Mapping[tuple[str, str], Judgement]
@@ -21,14 +22,17 @@ def examples_of(judgements: Iterable[Judgement]) -> Examples:
 
 
 def runs_of(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
-    """The smallest required violation of each property and case, those of one run together."""
-    smallest: dict[tuple[str, Case], Judgement] = {}
+    """One required violation of each property and case, those of one run together.
+
+    The proof's if it has one, which stays the same from run to run; else the chosen.
+    """
+    chosen: dict[tuple[str, Case], Judgement] = {}
     violated = [judgement for judgement in judgements if judgement.required and judgement.verdict is Verdict.VIOLATED]
-    for judgement in sorted(violated, key=_size):
+    for judgement in sorted(violated, key=_preference):
         result = judgement.result
-        smallest.setdefault((result.property, result.case or Case.LOCAL), judgement)
+        chosen.setdefault((result.property, result.case or Case.LOCAL), judgement)
     runs: dict[str, tuple[Judgement, ...]] = {}
-    for judgement in smallest.values():
+    for judgement in chosen.values():
         trace = judgement.result.trace
         if trace is not None:
             run = repr((trace.configuration, trace.actions))
@@ -36,8 +40,9 @@ def runs_of(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
     return list(runs.values())
 
 
-def _size(judgement: Judgement) -> int:
-    return len(judgement.result.trace.actions) if judgement.result.trace is not None else 0
+def _preference(judgement: Judgement) -> tuple[bool, int]:
+    trace = judgement.result.trace
+    return judgement.result.engine != PROVING_ENGINE, len(trace.actions) if trace is not None else 0
 
 
 def numbers_of(judgements: Iterable[Judgement], examples: Examples) -> list[int]:

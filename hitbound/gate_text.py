@@ -1,4 +1,4 @@
-"""The report of a gate as text: what fell short and its smallest runs, drawn; all else in a line each."""
+"""The report of a gate as text: what fell short, and a run for each, drawn; all else in a line each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hitbound.report_text import exit_line, limits_of, matrix_lines
 from hitbound.trace_text import trace_text
 from hitbound.wrapping import wrapped
 from model.policy import Policy
+from properties.verdict import Verdict
 
 
 def gate_text(report: Report, width: int) -> str:
@@ -60,15 +61,19 @@ def _policy(report: Report, policy: Policy, width: int) -> Iterator[str]:
 
 
 def _fell_short(report: Report, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """A line per property and verdict, with the first reason; known violations too."""
+    """A line per violated property, known ones too, with the first reason; else a line per reason."""
     alike: dict[tuple[str, str], list[Judgement]] = {}
     for judgement in judgements:
         if report.missed(judgement) or judgement.known:
-            alike.setdefault((judgement.word, named(judgement)), []).append(judgement)
-    for (word, name), found in alike.items():
+            violated = judgement.verdict is Verdict.VIOLATED
+            alike.setdefault((judgement.word, named(judgement) if violated else judgement.result.reason), []).append(
+                judgement
+            )
+    for (word, _), found in alike.items():
         engines = ", ".join(dict.fromkeys(judgement.result.engine for judgement in found))
+        names = ", ".join(dict.fromkeys(map(named, found)))
         reason = next((judgement.result.reason for judgement in found if judgement.result.reason), "no reason given")
-        yield f"{word}  {name} ({engines}): {reason}"
+        yield f"{word}  {names} ({engines}): {reason}"
 
 
 def _reached(report: Report, judgements: Sequence[Judgement]) -> Iterator[str]:

@@ -25,6 +25,8 @@ from tests.command_line import CORPUS, Hitbound
 
 POLICY = POLICIES["vllm-0.24"]
 TRACES = ("S01.json", "S02.json")
+PROPERTIES = ("HIT-RESUME", "CAP-MEET")
+"""What POLICY violates on them."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -32,14 +34,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 def page() -> str:
     results = [
         Result(
-            property="HIT-RESUME",
+            property=property,
             engine="fuzz",
             verdict=Verdict.VIOLATED,
             required=True,
             reason="<script>alert(1)</script>",
             trace=read_trace(CORPUS / name),
         )
-        for name in TRACES
+        for name, property in zip(TRACES, PROPERTIES, strict=True)
     ]
     return rendered(Report("gate", (POLICY,), judge(POLICY, results, both_solvers=False)), "html", 100)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from model.admission import Decision
 from model.configuration import Configuration
@@ -12,6 +13,8 @@ from model.system import Observation
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_first_reads, case_of, misread
+from properties.invariants.stores import missing_at_resume, restored_too_far
+from properties.verdict import Case
 
 
 def _decisions(observation: Observation) -> Iterator[Decision]:
@@ -37,11 +40,27 @@ def shrink(observation: Observation) -> Iterator[Finding]:
         for call in lookup.accepted:
             if not 0 <= call.result <= call.candidate:
                 yield None, f"{decision.request}: spec {call.spec} made {call.result} of the candidate {call.candidate}"
+        for spec in _dropped_twice(decision):
+            yield (
+                None,
+                f"{decision.request}: spec {spec} dropped another block of a hit that had been proved with one to drop",
+            )
         last_round = lookup.accepted[-len(lookup.views) :]
         if common > 0 and any(call.result != common for call in last_round):
             yield None, f"{decision.request}: the common hit {common} still changes when it is looked up once more"
         if common > cap:
             yield None, f"{decision.request}: the common hit {common} exceeds the cap {cap}"
+
+
+def _dropped_twice(decision: Decision) -> Iterator[int]:
+    """Specs that dropped a block before, and then one of a candidate that stands with the block after it."""
+    dropped: set[int] = set()
+    for call in decision.lookup.accepted:
+        view = decision.lookup.views[call.spec]
+        if view.dropping and call.result < call.candidate:
+            if call.spec in dropped and view.stands_after_drop(call.candidate):
+                yield call.spec
+            dropped.add(call.spec)
 
 
 def member(observation: Observation) -> Iterator[Finding]:
@@ -56,6 +75,10 @@ def member(observation: Observation) -> Iterator[Finding]:
                 f"{decision.request}: {wording.sum_of(decision.local, decision.external)}, "
                 f"but {decision.local} is no valid boundary of {_hits(observation.after.configuration, lagging)}",
             )
+
+
+def member_of_store(observation: Observation) -> Iterator[Finding]:
+    return ((Case.EXTERNAL, message) for message in missing_at_resume(observation))
 
 
 def _lagging(decision: Decision, boundary: int) -> dict[int, int]:
@@ -76,6 +99,8 @@ def last(observation: Observation) -> Iterator[Finding]:
                 case_of(decision.external),
                 f"{decision.request}: {wording.sum_of(decision.local, decision.external)}, but N - 1 = {N - 1}",
             )
+    for message in restored_too_far(observation):
+        yield Case.EXTERNAL, message
 
 
 def again(observation: Observation) -> Iterator[Finding]:
@@ -154,21 +179,20 @@ ENTRIES = (
         reason="What earlier groups have established holds for the candidate and below, never above it.",
         reports=("vllm-ascend #12038", "vllm #43650", "vllm #32802", "vllm #51771"),
         proof="reconciling lookup: the step keeps the invariant of the loop",
-        waits_for="the drop: draft models",
         predicate=shrink,
     ),
     Invariant(
         id="HIT-MEMBER",
         number="I4",
         kind=Kind.SAFETY,
-        statement="The boundary that is relied on (the common hit; R when E = 0) is a member of every group's own set "
-        "of valid boundaries: never the minimum of the maxima. Truncating a sparse hit list is not a lookup at the "
-        "lower bound.",
+        statement="The boundary that is relied on (the common hit; R when E = 0; R when a store loads) is a member of "
+        "every group's own set of valid boundaries: never the minimum of the maxima. Truncating a sparse hit list is "
+        "not a lookup at the lower bound.",
         reason="Recurrent hits are sparse: a state at 4k says nothing about one at 3k.",
         reports=("vllm #45804", "vllm #46455", "vllm-ascend #11131", "vllm #50359", "tair-kvcache #257"),
         proof="reconciling lookup: on exit the candidate is valid in every group, and no greater one is",
-        waits_for="E > 0: a store with objects of its own, and ranks",
-        predicate=member,
+        waits_for="ranks",
+        predicate=lambda observation: chain(member(observation), member_of_store(observation)),
     ),
     Invariant(
         id="HIT-LAST",
