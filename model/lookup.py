@@ -21,7 +21,8 @@ from model.tokens import Prefix
 class SpecView:
     """The groups of one spec, as a lookup for `prefix` sees them in `pool`; a `GroupView` for policies.
 
-    `alignment` is the unit of every hit (the scheduler block, in tokens), `cap` the most a lookup may report.
+    `alignment` is the unit of every hit (see `Configuration.hit_alignment`), `cap` the most a lookup may report.
+    `reach` is the bound up to which full attention was searched: a lower one cuts what was found then. All in tokens.
     """
 
     group: Group
@@ -30,6 +31,11 @@ class SpecView:
     prefix: Prefix
     cap: int
     alignment: int
+    reach: int = attrs.field()
+
+    @reach.default
+    def _whole(self) -> int:
+        return self.cap
 
     @property
     def recurrent(self) -> bool:
@@ -41,12 +47,18 @@ class SpecView:
 
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
-        columns = min(bound, len(self.prefix)) // self.group.block
+        bound = min(bound, len(self.prefix))
         if self.group.kind is GroupKind.FULL_ATTENTION:
-            return self._longest_run(columns)
+            found = self._longest_match(max(bound, self.reach)) if self._probes_tails else self._longest_match(bound)
+            return floor_to(min(bound, found), self.alignment)
         if self.group.kind is GroupKind.SLIDING_WINDOW:
-            return self._last_window(columns)
-        return self._last_checkpoint(columns)
+            return self._last_window(bound // self.group.block)
+        return self._last_checkpoint(bound)
+
+    def searched_from(self, candidate: int) -> SpecView:
+        """The same after its first search, with `candidate` as bound: full attention is searched once per lookup, and
+        cut to each lower candidate, for what covers a boundary covers every lower one."""
+        return attrs.evolve(self, reach=candidate) if self._probes_tails else self
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
@@ -60,30 +72,43 @@ class SpecView:
             first = max(0, columns - self._window_columns())
         elif self.recurrent:
             first = max(0, columns - 1)
-        return tuple(
-            (NULL_BLOCK,) * first + tuple(self._block(index, column) for column in range(first, columns))
-            for index in self.indexes
-        )
+        last = boundary
+        if self.group.kind is GroupKind.FULL_ATTENTION and self._probes_tails:
+            last = self._longest_match(self.reach)
+        ends = [min((column + 1) * self.group.block, last) for column in range(first, columns)]
+        return tuple((NULL_BLOCK,) * first + tuple(self._block(index, end) for end in ends) for index in self.indexes)
 
-    def _longest_run(self, columns: int) -> int:
-        run = 0
-        while run < columns and self._cached(run):
+    @property
+    def _probes_tails(self) -> bool:
+        """Whether a hit may end inside a block of this spec."""
+        return self.alignment < self.group.block
+
+    def _longest_match(self, bound: int) -> int:
+        """End of the run of whole blocks from the start and, if tails are probed, of the longest cached tail of the
+        block after it."""
+        block, columns, run = self.group.block, bound // self.group.block, 0
+        while run < columns and self._cached((run + 1) * block):
             run += 1
-        return floor_to(run * self.group.block, self.alignment)
+        if self._probes_tails:
+            last = min((run + 1) * block - self.alignment, floor_to(bound, self.alignment))
+            for end in range(last, run * block, -self.alignment):
+                if self._cached(end):
+                    return end
+        return run * block
 
     def _last_window(self, columns: int) -> int:
         """Rightmost aligned run as long as the window needs; a shorter run that starts at column 0 also counts."""
         for end in range(columns, 0, -1):
             if end * self.group.block % self.alignment == 0:
                 first = max(0, end - self._window_columns())
-                if all(self._cached(column) for column in range(first, end)):
+                if all(self._cached((column + 1) * self.group.block) for column in range(first, end)):
                     return end * self.group.block
         return 0
 
-    def _last_checkpoint(self, columns: int) -> int:
-        for end in range(columns, 0, -1):
-            if end * self.group.block % self.alignment == 0 and self._cached(end - 1):
-                return end * self.group.block
+    def _last_checkpoint(self, bound: int) -> int:
+        for end in range(floor_to(bound, self.alignment), 0, -self.alignment):
+            if self._cached(end):
+                return end
         return 0
 
     def _window_columns(self) -> int:
@@ -91,12 +116,12 @@ class SpecView:
         assert self.group.window is not None
         return columns_for(self.group.window - 1, self.group.block)
 
-    def _cached(self, column: int) -> bool:
-        prefix = self.prefix[: (column + 1) * self.group.block]
+    def _cached(self, end: int) -> bool:
+        prefix = self.prefix[:end]
         return all(self.pool.find(Label(index, prefix)) is not None for index in self.indexes)
 
-    def _block(self, index: int, column: int) -> int:
-        block = self.pool.find(Label(index, self.prefix[: (column + 1) * self.group.block]))
+    def _block(self, index: int, end: int) -> int:
+        block = self.pool.find(Label(index, self.prefix[:end]))
         assert block is not None, "tables() is for valid boundaries only"
         return block
 
@@ -112,9 +137,13 @@ class Accepted:
 
 @attrs.frozen
 class LocalLookup:
-    """Everything one lookup found out, for the policy (`summary`) and for the properties (`views`, `accepted`)."""
+    """Everything one lookup found out, for the policy (`summary`) and for the properties (`views`, `accepted`).
+
+    `views` see each spec on its own, `reconciled` as it was searched for the common hit.
+    """
 
     views: tuple[SpecView, ...]
+    reconciled: tuple[SpecView, ...]
     accepted: tuple[Accepted, ...]
     summary: Summary
 
@@ -125,28 +154,48 @@ class LocalLookup:
         return longest if longest > self.summary.common else 0
 
 
-def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[int, tuple[Accepted, ...]]:
+@attrs.frozen
+class Reconciled:
+    """The common hit, the specs as they were searched for it, and every call of `accept`."""
+
+    common: int
+    views: tuple[SpecView, ...]
+    accepted: tuple[Accepted, ...]
+
+
+def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> Reconciled:
     """The common hit: each spec accepts or lowers the candidate, until a whole round lowers nothing."""
     accepted: list[Accepted] = []
+    searched: list[SpecView] = []
     candidate = cap
     while True:
         round_start = candidate
         for spec, view in enumerate(views):
-            result = policy.accept(view, candidate)
+            if len(searched) == spec:
+                searched.append(view.searched_from(candidate))
+            result = policy.accept(searched[spec], candidate)
             accepted.append(Accepted(spec, candidate, result))
             candidate = result
         if candidate >= round_start or candidate <= 0:
-            return candidate, tuple(accepted)
+            return Reconciled(candidate, tuple(searched), tuple(accepted))
+
+
+def _aligned_common(policy: Policy, views: tuple[SpecView, ...], common: int, unit: int) -> int:
+    """The deepest multiple of `unit` tokens, `common` at most, that is common to all specs."""
+    while common % unit:
+        below = floor_to(common, unit)
+        common = min(below, reconcile(policy, views, below).common)
+    return common
 
 
 def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
     """Look up `prefix` in every group, each on its own and all together."""
     cap = policy.cap(len(prefix))
     views = tuple(
-        SpecView(configuration.groups[indexes[0]], indexes, pool, prefix, cap, configuration.scheduler_block)
+        SpecView(configuration.groups[indexes[0]], indexes, pool, prefix, cap, configuration.hit_alignment)
         for indexes in configuration.specs
     )
-    common, accepted = reconcile(policy, views, cap)
+    reconciled = reconcile(policy, views, cap)
     hits = [view.hit for view in views]
     summary = Summary(
         lookup=lookup,
@@ -154,11 +203,11 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         shallowest=min(hits),
         deepest=max(hits),
         lowest_attention=min(hit for hit, view in zip(hits, views, strict=True) if not view.recurrent),
-        common=common,
-        aligned_common=floor_to(common, configuration.scheduler_block),
+        common=reconciled.common,
+        aligned_common=_aligned_common(policy, views, reconciled.common, configuration.scheduler_block),
         scheduler_block=configuration.scheduler_block,
     )
-    return LocalLookup(views, accepted, summary)
+    return LocalLookup(views, reconciled.views, reconciled.accepted, summary)
 
 
 def tables_at(
@@ -171,7 +220,7 @@ def tables_at(
     """
     tables: list[Table] = [()] * len(configuration.groups)
     reached = [0] * len(configuration.groups)
-    for view in local.views:
+    for view in local.reconciled if boundary == local.summary.common else local.views:
         own = view.find(boundary)
         for index, table in zip(view.indexes, view.tables(own), strict=True):
             tables[index] = table

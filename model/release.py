@@ -20,11 +20,53 @@ class Adoption(enum.Enum):
     """Each group references its hits and takes its external blocks before the next group's turn (up to 0.23)."""
 
 
+class PromptTail(enum.Enum):
+    """Where a prompt's partial tail is cached and its prefill stopped (`_cache_partial_tail_block`)."""
+
+    WITHIN_PROMPT = "within_prompt"
+    """The last one of the prompt, also where the prompt ends there, which no repeated prompt can hit (up to 0.31)."""
+    BELOW_LAST_TOKEN = "below_last_token"
+    """The last one below the prompt's last token (from 0.32); the last whole block of a prefill likewise."""
+
+
+class Truncation(enum.Enum):
+    """Which hit lists have to reach the boundary at which a partial tail is dropped (`truncate_computed_blocks`)."""
+
+    ATTENTION_COVERS = "attention_covers"
+    """Those of attention groups; a state comes with the load (vLLM #51468, in 0.28)."""
+    EVERY_GROUP_COVERS = "every_group_covers"
+    """All, so that a divergent hit fails the engine's assertion (0.27)."""
+
+
+class RunningMark(enum.Enum):
+    """Which requests count as running when their own partial tail is copied (`_allocated_block_reqs`): these keep their
+    block, and what it was cached for moves to the copy; the others go on in the copy."""
+
+    EVERY_ALLOCATION = "every_allocation"
+    """Those that were allocated anything, an external load included (vLLM #51766, in 0.28)."""
+    NEW_STATE_BLOCK = "new_state_block"
+    """Those that took a recurrent block for their running state; one that runs on in the block of a load did not, and
+    its worker appends the copy to the table instead of replacing a column (up to 0.27)."""
+
+
+class OutgrownAlias(enum.Enum):
+    """Whether a full block is cached again for the partial tail that it was cached for before it filled up."""
+
+    RESTORED = "restored"
+    """Yes, as an alias, whenever blocks of the request are cached; for attention only (0.26 and later)."""
+    REFUSED = "refused"
+    """No (proposed in vLLM #49125 and #52972)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
+    prompt_tail: PromptTail = PromptTail.WITHIN_PROMPT
+    truncation: Truncation = Truncation.ATTENTION_COVERS
+    running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
+    outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
 
 
 NEWEST = Release()

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 import attrs
 
-from model.admission import Admission, EngineAssertion, PutOff, admit, decide
+from model.admission import Admission, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
-from model.plan import Chunk, StepPlan, Table
+from model.plan import Chunk, Copy, StepPlan, Table
 from model.policy import Policy
-from model.pool import Label, Pool, PoolExhausted, new_pool
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.request import Request, Status
 
 
@@ -141,6 +141,7 @@ class _Step:
         self.budget = budget
         self.chunks: list[Chunk] = []
         self.admissions: list[Admission] = []
+        self.copies: list[Copy] = []
         self.states_this_step: frozenset[Label] = frozenset()
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
@@ -159,28 +160,41 @@ class _Step:
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            if not self._make_room(name, request.computed + count):
+            copies = self._make_room(name, request.computed + count)
+            if copies is None:
                 return
             extended = self.scheduler.requests[name].tables
-            grown = tuple(table[len(old) :] for table, old in zip(extended, request.tables, strict=True))
-            self._plan_chunk(name, count, grown)
+            grown = [table[len(old) :] for table, old in zip(extended, request.tables, strict=True)]
+            for copy in copies:
+                if copy.replaces:
+                    # The worker only ever appends to the table of a running request.
+                    grown[copy.group] = (copy.destination, *grown[copy.group])
+            self._plan_chunk(name, count, tuple(grown))
             position += 1
 
-    def _make_room(self, name: str, tokens: int) -> bool:
-        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself."""
+    def _make_room(self, name: str, tokens: int) -> tuple[Copy, ...] | None:
+        """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
+        was preempted itself."""
         while True:
             request = self.scheduler.requests[name]
             try:
-                pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+                pool, request, copies = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
                 if victim == name:
-                    return False
+                    return None
                 continue
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            return True
+            self._note_copies(copies)
+            return copies
+
+    def _note_copies(self, copies: tuple[Copy, ...]) -> None:
+        """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
+        self.copies += copies
+        labels = (self.scheduler.pool.labels[copy.destination] for copy in copies if not copy.replaces)
+        self.states_this_step |= {label for label in labels if label is not None}
 
     def admit_waiting(self) -> None:
         """Skipped requests before waiting ones, in order, until one cannot be admitted."""
@@ -235,8 +249,9 @@ class _Step:
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, request.computed + count)
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count)
+        tokens = request.computed + count
+        pool, request, copies = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -258,14 +273,16 @@ class _Step:
         self.admissions.append(admission)
         if admission.chunk == 0:
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self._note_copies(admission.copies)
             return True
-        self._run(pool, request, admission.chunk)
+        self._run(pool, request, admission.chunk, admission.copies)
         return False
 
-    def _run(self, pool: Pool, request: Request, count: int) -> None:
+    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...]) -> None:
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
+        self._note_copies(copies)
         self._plan_chunk(request.name, count, request.tables)
 
     def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
@@ -290,13 +307,17 @@ class _Step:
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
     def finish(self) -> Scheduled:
+        # Group after group, as the managers hand them over; what was held for the copies is free again.
+        copies = sorted(self.copies, key=lambda copy: copy.group)
+        pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
-            taken=self.scheduler.pool.taken,
+            taken=pool.taken,
+            copies=tuple(copies),
         )
-        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
+        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(pool, taken=()))
         return Scheduled(
             scheduler=cleared,
             plan=plan,
