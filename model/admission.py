@@ -6,6 +6,8 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 
 from model.actions import ScriptedAnswer
@@ -18,9 +20,10 @@ from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
 from model.plan import Copy, Load, Table
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary
-from model.pool import EngineAssertion, Label, Pool
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted
 from model.release import Truncation
 from model.request import Request, Status
+from model.reservation import Allotment, Need, allotment, estimated
 from model.tokens import Prefix
 
 
@@ -67,12 +70,13 @@ class Decision:
 @attrs.frozen
 class Admission:
     """A decision that was carried out: the loads it announced, the tokens of its first chunk (0: it loads), and the
-    copies of the partial tails that it hit."""
+    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one."""
 
     decision: Decision
     loads: tuple[Load, ...]
     chunk: int
     copies: tuple[Copy, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
 
 
 class AskAgain(Exception):
@@ -171,8 +175,10 @@ def admit(
     decision: Decision,
     budget: int,
     states_this_step: frozenset[Label],
+    others: Collection[Request],
 ) -> tuple[Pool, Request, Admission]:
-    """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait."""
+    """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is
+    left free if it loads asynchronously."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
@@ -187,14 +193,23 @@ def admit(
     for group, table in zip(configuration.groups, hits, strict=True):
         if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
             raise PutOff(same_step_state=True)
-    pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-    pool, request, copies = extend(configuration, pool, request, decision.resume + chunk)
+    tokens = decision.resume + chunk
+    need = Need(tokens, hits, decision.local, decision.resume)
+    expected = estimated(configuration, pool, request, need, others if asynchronous else ())
+    free = pool
+    try:
+        pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
+        pool, request, copies = extend(configuration, pool, request, tokens)
+    except PoolExhausted:
+        allotment(request.name, expected, free, None)
+        raise
+    allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous)
     status = Status.LOADING if asynchronous else Status.RUNNING
     request = attrs.evolve(
         request, computed=decision.resume, status=status, loads=loads if asynchronous else (), started=False
     )
-    return pool, request, Admission(decision, loads, chunk, copies)
+    return pool, request, Admission(decision, loads, chunk, copies, allotments)
 
 
 def _hits(configuration: Configuration, decision: Decision) -> tuple[Table, ...]:

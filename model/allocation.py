@@ -15,7 +15,7 @@ from model.geometry import column_ending_at, columns_for, floor_to
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption, RunningMark
+from model.release import Adoption, RunningMark, TailCopyHold
 from model.request import Request
 
 
@@ -104,9 +104,16 @@ def extend(
             copies.append(copy)
         tables.append(table + (NULL_BLOCK,) * nulls + taken[index in tails :])
         took_state |= group.recurrent and bool(taken)
+    hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
+    held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
+    pool = pool.touch(held)
     by_new_block = configuration.release.running_mark is RunningMark.NEW_STATE_BLOCK
     unmarked = by_new_block and not ran and not took_state
-    return pool, attrs.evolve(request, tables=tuple(tables), tails=(), unmarked=unmarked), tuple(copies)
+    return (
+        pool,
+        attrs.evolve(request, tables=tuple(tables), tails=(), unmarked=unmarked, held=request.held + held),
+        tuple(copies),
+    )
 
 
 def publish(
@@ -149,8 +156,9 @@ def _reachable(configuration: Configuration, group: Group, column: int) -> bool:
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
     """Release all blocks of the request, group after group, each tail first; it has computed nothing any more."""
+    pool = pool.release(request.held)
     for table in request.tables:
         pool = pool.release(reversed(table))
     return pool, attrs.evolve(
-        request, tables=(), published=(), computed=0, loads=(), started=False, tails=(), unmarked=False
+        request, tables=(), published=(), computed=0, loads=(), started=False, tails=(), unmarked=False, held=()
     )

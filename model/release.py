@@ -49,6 +49,15 @@ class RunningMark(enum.Enum):
     its worker appends the copy to the table instead of replacing a column (up to 0.27)."""
 
 
+class TailCopyHold(enum.Enum):
+    """How long the copy of a request's own partial tail is held for a connector (`take_partial_tail_offloads`)."""
+
+    UNTIL_COPIED = "until_copied"
+    """Like every copy, until the step is planned (from 0.29; the connector takes its own reference)."""
+    UNTIL_FREED = "until_freed"
+    """Until the request's blocks are freed, if there is a connector (0.27 and 0.28)."""
+
+
 class OutgrownAlias(enum.Enum):
     """Whether a full block is cached again for the partial tail that it was cached for before it filled up."""
 
@@ -56,6 +65,18 @@ class OutgrownAlias(enum.Enum):
     """Yes, as an alias, whenever blocks of the request are cached; for attention only (0.26 and later)."""
     REFUSED = "refused"
     """No (proposed in vLLM #49125 and #52972)."""
+
+
+class Reservation(enum.Enum):
+    """How it is found out whether enough blocks are free (`get_num_blocks_to_allocate`, `allocate_slots`)."""
+
+    BY_TAKING = "by_taking"
+    """The blocks are taken, and all is undone if they do not suffice: no estimate, so none that is wrong."""
+    ESTIMATED = "estimated"
+    """An estimate is compared with the free blocks, less what running prefills and loads still need if the request
+    loads asynchronously; the engine stops if it was too low (from 0.31)."""
+    ESTIMATED_WITH_STATE = "estimated_with_state"
+    """The same, but a recurrent group that needs only the copy of a tail counts a state block too (up to 0.30)."""
 
 
 @attrs.frozen
@@ -66,7 +87,9 @@ class Release:
     prompt_tail: PromptTail = PromptTail.WITHIN_PROMPT
     truncation: Truncation = Truncation.ATTENTION_COVERS
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
+    tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
     outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
+    reservation: Reservation = Reservation.BY_TAKING
 
 
 NEWEST = Release()

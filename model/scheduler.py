@@ -17,7 +17,9 @@ from model.configuration import Configuration
 from model.plan import Chunk, Copy, StepPlan, Table
 from model.policy import Policy
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
+from model.release import Reservation
 from model.request import Request, Status
+from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 
 
 @attrs.frozen
@@ -60,6 +62,7 @@ class Scheduled:
     asked_again: tuple[str, ...] = ()
     put_off: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     assertion: str = ""
 
 
@@ -72,7 +75,7 @@ def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
     """Plan one step of at most `budget` tokens: running requests first, then, if none was preempted, waiting ones."""
     step = _Step(scheduler, policy, budget)
     step.run_running()
-    if not step.preempted:
+    if not step.preempted and not step.assertion:
         step.admit_waiting()
     return step.finish()
 
@@ -81,7 +84,7 @@ def preempt(scheduler: Scheduler, name: str) -> Scheduler:
     """Free all blocks of a running request and put it back in front of the waiting queue."""
     pool, request = free(scheduler.pool, scheduler.requests[name])
     return attrs.evolve(
-        scheduler.with_request(attrs.evolve(request, status=Status.WAITING)),
+        scheduler.with_request(attrs.evolve(request, status=Status.WAITING, prefilling=False)),
         pool=pool,
         running=_without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
@@ -93,7 +96,7 @@ def finish(scheduler: Scheduler, name: str) -> Scheduler:
     """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
     request = scheduler.requests[name]
     if request.status is Status.LOADING:
-        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING)
+        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
         return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
     pool = scheduler.pool
     if scheduler.configuration.connector is not None and request.tables:
@@ -146,6 +149,7 @@ class _Step:
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
+        self.allotments: list[Allotment] = []
         self.assertion = ""
 
     def run_running(self) -> None:
@@ -176,9 +180,11 @@ class _Step:
         """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
         was preempted itself."""
         while True:
-            request = self.scheduler.requests[name]
             try:
-                pool, request, copies = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+                pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                return None
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
                 self.scheduler = preempt(self.scheduler, victim)
@@ -189,6 +195,24 @@ class _Step:
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
+
+    def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
+        """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
+        configuration, before = self.scheduler.configuration, self.scheduler.pool
+        expected = estimated(configuration, before, request, Need(tokens))
+        try:
+            pool, extended, copies = extend(configuration, before, request, tokens)
+        except PoolExhausted:
+            allotment(request.name, expected, before, None)
+            raise
+        self.allotments += allotment(request.name, expected, before, pool)
+        return pool, extended, copies
+
+    def _stop(self, broken: EngineAssertion) -> None:
+        """The engine's own check fails: nothing follows."""
+        self.assertion = str(broken)
+        if isinstance(broken, ReservationTooLow):
+            self.allotments.append(broken.allotment)
 
     def _note_copies(self, copies: tuple[Copy, ...]) -> None:
         """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
@@ -208,6 +232,9 @@ class _Step:
             self._promote(name)
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                break
             except (PutOff, PoolExhausted) as why:
                 if isinstance(why, PutOff) and why.same_step_state:
                     self.put_off.append(name)
@@ -249,8 +276,7 @@ class _Step:
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        tokens = request.computed + count
-        pool, request, copies = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+        pool, request, copies = self._extended(request, request.computed + count)
         self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies)
         return False
 
@@ -264,21 +290,37 @@ class _Step:
             return True
         try:
             pool, request, admission = admit(
-                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.states_this_step
+                configuration,
+                self.policy,
+                self.scheduler.pool,
+                request,
+                decision,
+                self.budget,
+                self.states_this_step,
+                self.scheduler.requests.values(),
             )
         except EngineAssertion as broken:
-            self.assertion = str(broken)
+            self._stop(broken)
             self.admissions.append(Admission(decision, (), 0))
             return True
         self.admissions.append(admission)
+        self.allotments += admission.allotments
         if admission.chunk == 0:
+            request = attrs.evolve(request, prefilling=self._reserves)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
         self._run(pool, request, admission.chunk, admission.copies)
         return False
 
+    @property
+    def _reserves(self) -> bool:
+        """Whether blocks are kept free for prefills that have begun."""
+        return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
+
     def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...]) -> None:
+        if count < request.uncomputed:
+            request = attrs.evolve(request, prefilling=self._reserves)
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
@@ -308,6 +350,10 @@ class _Step:
 
     def finish(self) -> Scheduled:
         # Group after group, as the managers hand them over; what was held for the copies is free again.
+        for chunk in self.chunks:
+            request = self.scheduler.requests[chunk.request]
+            if request.prefilling and not request.uncomputed:
+                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
         copies = sorted(self.copies, key=lambda copy: copy.group)
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
@@ -325,5 +371,6 @@ class _Step:
             asked_again=tuple(self.asked_again),
             put_off=tuple(self.put_off),
             preempted=tuple(self.preempted),
+            allotments=tuple(self.allotments),
             assertion=self.assertion,
         )
