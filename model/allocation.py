@@ -122,18 +122,20 @@ def publish(
     """Cache the request's full blocks below `tokens` tokens, and its partial tails; also returns the labels of
     recurrent states among them.
 
-    Without fine-grained hits nothing beyond the last multiple of the scheduler block is cached (`_align_cacheable`).
+    Without fine-grained hits nothing beyond the last multiple of the scheduler block is cached (`_align_cacheable`), but
+    for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
     """
-    cacheable = min(tokens, len(request.tokens))
-    if not configuration.fine_grained:
-        cacheable = floor_to(cacheable, configuration.scheduler_block)
+    known = min(tokens, len(request.tokens))
+    cacheable = known if configuration.fine_grained else floor_to(known, configuration.scheduler_block)
+    dropping = configuration.dropping
     published: list[int] = []
     states: set[Label] = set()
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
-        full = cacheable // group.block
+        drops = index in dropping
+        full = (min(known, cacheable + group.block) if drops and cacheable else cacheable) // group.block
         for column in range(request.published[index], full):
             block = table[column]
-            if block != NULL_BLOCK and _reachable(configuration, group, column):
+            if block != NULL_BLOCK and _reachable(configuration, group, column, drops=drops):
                 label = Label(index, request.tokens[: (column + 1) * group.block])
                 pool = pool.publish(block, label)
                 if group.recurrent:
@@ -145,13 +147,14 @@ def publish(
     return pool, request, frozenset(states) | tails
 
 
-def _reachable(configuration: Configuration, group: Group, column: int) -> bool:
-    """Whether a hit can need the block: of a sliding window only those that end at a multiple of the hit alignment and
-    that the window sees from there (`SlidingWindowManager.reachable_block_mask`)."""
+def _reachable(configuration: Configuration, group: Group, column: int, *, drops: bool) -> bool:
+    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the hit
+    alignment, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
     if group.window is None:
         return True
     columns = configuration.hit_alignment // group.block
-    return column % columns >= columns - columns_for(group.window - 1, group.block)
+    needed = columns_for(group.window - 1, group.block) + drops
+    return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:

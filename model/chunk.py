@@ -1,6 +1,6 @@
 """How many tokens of a request one step runs, so that recurrent states are written at boundaries.
 
-Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py) without draft model.
+Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py).
 """
 
 from __future__ import annotations

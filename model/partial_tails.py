@@ -17,20 +17,36 @@ from model.request import Request
 
 
 def last_boundary(configuration: Configuration, tokens: int, unit: int) -> int:
-    """The last multiple of `unit` of a text of `tokens` tokens at which its state is kept.
-
-    From 0.32 it leaves a token to be run (`get_mamba_prefill_checkpoint_position`).
-    """
-    if configuration.release.prompt_tail is PromptTail.BELOW_LAST_TOKEN:
-        tokens -= 1
-    return floor_to(tokens, unit)
+    """The last multiple of `unit` of a text of `tokens` tokens at which a state is of use to a later request: one less
+    where attention drops its last block (`get_mamba_prefill_checkpoint_position`)."""
+    if configuration.has_draft_model:
+        return max(0, floor_to(tokens, unit) - unit)
+    return floor_to(tokens - _spared(configuration), unit)
 
 
 def prompt_tail(configuration: Configuration, request: Request) -> int:
-    """The hash boundary at which the prompt's partial tail is cached, in tokens; 0 if there is none."""
+    """The hash boundary at which the state of the prompt's partial tail is cached, in tokens; 0 if there is none."""
     if not configuration.fine_grained:
         return 0
-    return last_boundary(configuration, request.prompt_length, configuration.hash_block)
+    unit = configuration.hash_block
+    return (
+        last_boundary(configuration, request.prompt_length, unit)
+        if _spared(configuration)
+        else floor_to(request.prompt_length, unit)
+    )
+
+
+def _attention_tail(configuration: Configuration, request: Request, group: int) -> int:
+    """The same of an attention group: one that drops a hash unit is looked up to the end of the prompt."""
+    if not configuration.fine_grained:
+        return 0
+    spared = 0 if group in configuration.dropping else _spared(configuration)
+    return floor_to(request.prompt_length - spared, configuration.hash_block)
+
+
+def _spared(configuration: Configuration) -> int:
+    """Tokens at the end of a prompt that no cached boundary includes, for they are always run."""
+    return int(configuration.release.prompt_tail is PromptTail.BELOW_LAST_TOKEN)
 
 
 def publish_tails(
@@ -39,9 +55,12 @@ def publish_tails(
     """Cache the blocks of the request in which its prompt's last hash boundary lies; also returns the labels of
     recurrent states among them. Attention needs the boundary computed, within the first `tokens` tokens; a recurrent
     state is that of the boundary only if they end there."""
-    boundary = prompt_tail(configuration, request)
     states: set[Label] = set()
     for index, group in enumerate(configuration.groups):
+        if group.recurrent:
+            boundary = prompt_tail(configuration, request)
+        else:
+            boundary = _attention_tail(configuration, request, index)
         inside = boundary % group.block and (boundary == tokens if group.recurrent else boundary <= tokens)
         column = boundary // group.block
         if not inside or column >= len(request.tables[index]):

@@ -54,6 +54,8 @@ class Scope:
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
                 f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
             )
+        if self.configuration.has_draft_model:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:
