@@ -107,7 +107,7 @@ def extend(
     hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
     held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
     pool = pool.touch(held)
-    by_new_block = configuration.release.running_mark is RunningMark.NEW_STATE_BLOCK
+    by_new_block = configuration.fine_grained and configuration.release.running_mark is RunningMark.NEW_STATE_BLOCK
     unmarked = by_new_block and not ran and not took_state
     return (
         pool,
@@ -122,8 +122,8 @@ def publish(
     """Cache the request's full blocks below `tokens` tokens, and its partial tails; also returns the labels of
     recurrent states among them.
 
-    Without fine-grained hits nothing beyond the last multiple of the scheduler block is cached (`_align_cacheable`), but
-    for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
+    Without fine-grained hits nothing beyond the last multiple of the scheduler block is cached (`_align_cacheable`),
+    but for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
     """
     known = min(tokens, len(request.tokens))
     cacheable = known if configuration.fine_grained else floor_to(known, configuration.scheduler_block)

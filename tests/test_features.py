@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.configuration import Eviction, Group, GroupKind
 from model.policies import POLICIES
+from model.release import Release, Reservation
 from properties.features import Feature
 from properties.fuzz import PROFILES, fuzz
 from properties.strategies import configurations
@@ -37,3 +38,9 @@ def test_a_search_refuses_what_it_does_not_know() -> None:
     wide = hybrid(None, ATTENTION, Group(GroupKind.MAMBA, 4))
     with pytest.raises(ScopeError, match="partial tails"):
         Scope("wide", wide, (arrive("p", 5, 0),))
+
+
+def test_a_search_refuses_estimates() -> None:
+    estimating = attrs.evolve(hybrid(), release=Release(reservation=Reservation.ESTIMATED))
+    with pytest.raises(ScopeError, match="estimates"):
+        Scope("estimating", estimating, (arrive("p", 5, 0),))
