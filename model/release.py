@@ -107,6 +107,15 @@ class DraftLookAhead(enum.Enum):
     """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
 
 
+class WaitingOrder(enum.Enum):
+    """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
+
+    SKIPPED_FIRST = "skipped_first"
+    """Those that were tried and had to go on waiting, for a load or for an answer (up to 0.30)."""
+    HOLDERS_FIRST = "holders_first"
+    """Those that hold blocks; the others keep their turn (from 0.31)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -118,6 +127,7 @@ class Release:
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
     outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
     reservation: Reservation = Reservation.BY_TAKING
+    waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION

@@ -17,14 +17,15 @@ from model.configuration import Configuration
 from model.plan import Chunk, Copy, StepPlan, Table
 from model.policy import Policy
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
-from model.release import Reservation
+from model.release import Reservation, WaitingOrder
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 
 
 @attrs.frozen
 class Scheduler:
-    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet.
+    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet (see
+    `WaitingOrder`).
 
     `dropped` are requests whose blocks were freed since the last step was planned.
     """
@@ -242,7 +243,16 @@ class _Step:
             self._dequeue(name)
             if waits:
                 skipped_now.append(name)
-        self.scheduler = attrs.evolve(self.scheduler, skipped=(*skipped_now, *self.scheduler.skipped))
+        skipped, waiting = skipped_now, []
+        if self.scheduler.configuration.release.waiting_order is WaitingOrder.HOLDERS_FIRST:
+            holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
+            skipped = [name for name in skipped_now if holds[name]]
+            waiting = [name for name in skipped_now if not holds[name]]
+        self.scheduler = attrs.evolve(
+            self.scheduler,
+            skipped=(*skipped, *self.scheduler.skipped),
+            waiting=(*waiting, *self.scheduler.waiting),
+        )
 
     def _dequeue(self, name: str) -> None:
         self.scheduler = attrs.evolve(
