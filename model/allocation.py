@@ -15,7 +15,7 @@ from model.geometry import column_ending_at, columns_for, floor_to
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption, RunningMark, TailCopyHold
+from model.release import Adoption, RunningMark, TailCopyHold, WindowPublication
 from model.request import Request
 
 
@@ -152,7 +152,8 @@ def _reachable(configuration: Configuration, group: Group, column: int, *, drops
     alignment, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
     if group.window is None:
         return True
-    columns = configuration.hit_alignment // group.block
+    every = configuration.release.window_publication is WindowPublication.EVERY_HIT_BOUNDARY
+    columns = (configuration.hit_alignment if every else configuration.scheduler_block) // group.block
     needed = columns_for(group.window - 1, group.block) + drops
     return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 

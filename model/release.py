@@ -107,6 +107,15 @@ class DraftLookAhead(enum.Enum):
     """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
 
 
+class WindowPublication(enum.Enum):
+    """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
+
+    EVERY_HIT_BOUNDARY = "every_hit_boundary"
+    """Of all that a hit may end at (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
+
+
 class WaitingOrder(enum.Enum):
     """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
 
@@ -127,6 +136,7 @@ class Release:
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
     outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
     reservation: Reservation = Reservation.BY_TAKING
+    window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
