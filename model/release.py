@@ -1,6 +1,7 @@
 """What changed in the scheduler and the worker between releases, beside the cache-hit policy.
 
-Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release. Only
+Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release, but for
+`reservation`, for every release estimates, and for `prompt_tail` and `waiting_order`, which are those of 0.28. Only
 switches that something reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
 """
 
@@ -146,12 +147,27 @@ class Release:
 NEWEST = Release()
 
 _BEFORE_032 = Release(draft_drop=DraftDrop.WITHIN_THE_CAP)
-_BEFORE_026 = attrs.evolve(_BEFORE_032, draft_look_ahead=DraftLookAhead.EVERY_KIND)
+_BEFORE_029 = attrs.evolve(
+    _BEFORE_032,
+    tail_copy_hold=TailCopyHold.UNTIL_FREED,
+    window_publication=WindowPublication.SCHEDULER_BLOCKS,
+)
+_BEFORE_028 = attrs.evolve(
+    _BEFORE_029,
+    truncation=Truncation.EVERY_GROUP_COVERS,
+    running_mark=RunningMark.NEW_STATE_BLOCK,
+)
+_BEFORE_027 = attrs.evolve(_BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED)
+_BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
 
 RELEASES: dict[str, Release] = {
     "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
     "0.24": _BEFORE_026,
-    "0.26": _BEFORE_032,
+    "0.26": _BEFORE_027,
+    "0.27": _BEFORE_028,
+    "0.28": _BEFORE_029,
+    "0.29": _BEFORE_032,
     "0.32": NEWEST,
 }
-"""Rules by the release in which the set appeared first."""
+"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
+the two rules of 0.31 and 0.32 that cut chunks and order queues in another way, `prompt_tail` and `waiting_order`."""
