@@ -10,3 +10,5 @@ class Feature(enum.Enum):
 
     PARTIAL_TAILS = "partial tails"
     """A hash unit below the Mamba block: hits may end inside a block."""
+    STORES = "stores"
+    """Connectors that keep objects, each of which may go by itself."""

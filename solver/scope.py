@@ -50,6 +50,12 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        connector = self.configuration.connector
+        for leaf in () if connector is None else leaves_of(connector):
+            if leaf.store is not None:
+                raise ScopeError(
+                    f"scope {self.name}: leaf {leaf.name!r} keeps objects, which a search does not know yet"
+                )
         if self.configuration.mamba_block not in (None, self.configuration.hash_block):
             raise ScopeError(
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
