@@ -393,7 +393,8 @@ class _Step:
             yield from (leaf for leaf in leaves_of(connector) if leaf.store is not None)
 
     def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
-        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks."""
+        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks, that of a partial
+        tail not before it has a copy that stays."""
         if not self.scheduler.stores:
             return
         configuration = self.scheduler.configuration
@@ -401,7 +402,12 @@ class _Step:
             (label, request.tables[label.group][column_ending_at(len(label.prefix), block)])
             for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
             for block in (configuration.groups[label.group].block,)
+            if len(label.prefix) % block == 0
         ]
+        for copy in self.copies:
+            label = self.scheduler.pool.labels[copy.destination]
+            if not copy.replaces and label is not None and label.prefix == request.tokens[: len(label.prefix)]:
+                handed_over.append((label, copy.destination))
         for leaf in self._store_leaves():
             store = self.scheduler.stores[leaf.name]
             for save in storing.saves(configuration, leaf, store, request, end, handed_over):
