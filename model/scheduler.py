@@ -393,8 +393,8 @@ class _Step:
             yield from (leaf for leaf in leaves_of(connector) if leaf.store is not None)
 
     def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
-        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks, that of a partial
-        tail not before it has a copy that stays."""
+        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks, that of a
+        partial tail not before it has a copy that stays."""
         if not self.scheduler.stores:
             return
         configuration = self.scheduler.configuration
