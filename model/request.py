@@ -38,7 +38,8 @@ class Request:
     recurrent block yet and counts as one that never ran (see `RunningMark`). `held` are blocks outside its tables that
     are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
-    announced: their source is used up.
+    announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
+    report one.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Request:
     held: Table = ()
     prefilling: bool = False
     transferred: frozenset[str] = frozenset()
+    reported: bool = False
 
     @property
     def uncomputed(self) -> int:
