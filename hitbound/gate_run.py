@@ -15,6 +15,7 @@ from hitbound.known_findings import KnownFinding, mark_known
 from hitbound.policy_loading import load_policy
 from hitbound.progress import Say
 from hitbound.report import Report
+from model.errors import PolicyError
 from model.policy import Policy
 from properties.requirements import required_cells
 from properties.verdict import Cell, Result, Verdict
@@ -25,7 +26,14 @@ ENGINE = "gate"
 
 def policies_of(gate: Gate) -> tuple[Policy, ...]:
     """The policies of a gate; raises PolicyError."""
-    return tuple(load_policy(asked) for asked in gate.policies)
+    policies = tuple(load_policy(asked) for asked in gate.policies)
+    names = [policy.name for policy in policies]
+    for asked, name in zip(gate.policies, names, strict=True):
+        if names.count(name) > 1:
+            raise PolicyError(
+                f"{gate.file}: {asked} is called {name!r}, as another policy is; give each a `name` of its own"
+            )
+    return policies
 
 
 def run_gate(
