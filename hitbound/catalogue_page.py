@@ -13,12 +13,9 @@ from hitbound.draw_command import NothingToDraw, drawn
 from hitbound.report_html import render
 from hitbound.report_markdown import markdown_text
 from hitbound.source_lines import DECIDED_BY, MIRRORS
-from hitbound.trace_text import pictures, tells
+from hitbound.trace_text import DRAWN_WIDTH, pictures, tells
 from properties.catalogue import EVENTS, INVARIANTS, Invariant, Kind
 from properties.replay import replay
-
-WIDTH = 110
-"""Characters of a line of a drawn trace."""
 
 KINDS = {
     Kind.SAFETY: "Safety: must always hold",
@@ -111,7 +108,7 @@ def _lines() -> Iterator[str]:
         "tokens, N the tokens that the request has, state@n the recurrent state after exactly the first n tokens. Each "
         "counterexample is a run that violates the invariant once a guard is removed; a test replays all of them, with "
         "and without the guard.",
-        WIDTH,
+        DRAWN_WIDTH,
     )
     for heading, section in entries().items():
         yield ""
@@ -131,16 +128,16 @@ def _invariant_lines(entry: Entry) -> Iterator[str]:
     yield ""
     yield f"### {entry.id}" + (f" ({entry.number})" if entry.number else "")
     yield ""
-    yield from textwrap.wrap(f"**{markdown_text(entry.statement)}**", WIDTH, break_on_hyphens=False)
+    yield from textwrap.wrap(f"**{markdown_text(entry.statement)}**", DRAWN_WIDTH, break_on_hyphens=False)
     yield ""
-    yield from textwrap.wrap(markdown_text(entry.reason), WIDTH, break_on_hyphens=False)
+    yield from textwrap.wrap(markdown_text(entry.reason), DRAWN_WIDTH, break_on_hyphens=False)
     yield ""
     for name, said in entry.facts:
-        yield from textwrap.wrap(f"- {name}: {said}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(f"- {name}: {said}", DRAWN_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     if entry.counterexample:
         yield ""
         guard = f"Without its guard ({entry.counterexample.source}): {entry.counterexample.guard}."
-        yield from textwrap.wrap(guard.replace("<", "\\<"), WIDTH, break_on_hyphens=False)
+        yield from textwrap.wrap(guard.replace("<", "\\<"), DRAWN_WIDTH, break_on_hyphens=False)
         yield ""
         yield "```text"
         yield from entry.lines
@@ -151,7 +148,7 @@ def counterexample_lines(example: Counterexample) -> Iterator[str]:
     """A counterexample as text, step by step, with its telling admission drawn."""
     observations = replay(example.trace, example.policy).observations
     for number, same in enumerate(step_text.by_action(observations), 1):
-        yield from step_text.numbered(number, same, WIDTH)
+        yield from step_text.numbered(number, same, DRAWN_WIDTH)
     telling = [observation for observation in observations if any(map(tells, observation.admissions))]
-    yield from pictures(telling[-1:], example.policy, WIDTH)
+    yield from pictures(telling[-1:], example.policy, DRAWN_WIDTH)
     yield f"{example.invariant} violated: {example.message}"

@@ -11,7 +11,7 @@ import click
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
 from hitbound.export_command import FORMS, exported
-from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs, smallest_traces
+from hitbound.gate_command import gate_options, gate_report, publish, read_outputs, smallest_traces
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -131,11 +131,11 @@ def gate(
 ) -> int:
     """Run the gate that hitbound.toml, or [tool.hitbound] in pyproject.toml, configures, and report in any format."""
     files = read_outputs(outputs)
-    outcome = gate_outcome(file, revision, profile, quiet)
+    report = gate_report(file, revision, profile, quiet)
     if traces is not None:
-        _write_traces(traces, smallest_traces(outcome.report))
+        _write_traces(traces, smallest_traces(report))
     with interrupts.after_writing():
-        return publish(outcome, form, files, quiet, width())
+        return publish(report, form, files, quiet, width())
 
 
 @command.command()

@@ -7,12 +7,14 @@ import pytest
 from hitbound.catalogue_page import as_html, as_markdown, entries
 from hitbound.corpus import counterexample_traces
 from hitbound.counterexamples import counterexamples
+from hitbound.draw_command import drawn
 from hitbound.expectation import unmet
 from hitbound.source_lines import DECIDED_BY
-from model.policies import DEFAULT_POLICY, policy_named
+from model.policies import DEFAULT_POLICY, POLICIES, policy_named
 from properties.catalogue import INVARIANTS
 from properties.replay import replay
-from tests.command_line import CHECKOUT, Hitbound
+from properties.trace_document import read_trace
+from tests.command_line import CHECKOUT, CORPUS, Hitbound
 
 TRACES = counterexample_traces()
 IN_THE_CONFIGURATION = {"LOAD-ORDER", "STATE-LABEL"}
@@ -60,6 +62,9 @@ def test_the_command_prints_the_page(hitbound: Hitbound, form: str) -> None:
 
 
 @pytest.mark.slow  # not while several changes are under way: whoever puts them together writes the page anew
-def test_the_page_in_docs_is_as_the_catalogue_says() -> None:
+def test_the_pages_in_docs_are_as_the_code_says() -> None:
     written = (CHECKOUT / "docs" / "invariants.md").read_text(encoding="utf-8")
     assert written == as_markdown(), "docs/invariants.md is stale: run `make pages` and commit it"
+    figure = (CHECKOUT / "docs" / "figures" / "S02.svg").read_text(encoding="utf-8")
+    image = drawn(read_trace(CORPUS / "S02.json"), POLICIES["vllm-0.24"])
+    assert figure == image + "\n", "docs/figures/S02.svg is stale: run `make pages` and commit it"

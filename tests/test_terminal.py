@@ -22,7 +22,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @attrs.frozen
 class Screen:
-    """What a terminal of `columns` showed, all of it."""
+    """All that a terminal showed."""
 
     text: str
 
