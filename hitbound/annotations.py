@@ -38,9 +38,8 @@ def _annotation(report: Report, policy: Policy, judgement: Judgement) -> str:
     if judgement.verdict is Verdict.VIOLATED and result.trace is not None and not judgement.known:
         message += "\n" + "\n".join(trace_text(result.trace, policy, result, DRAWN_WIDTH))
     title = f"hitbound: {judgement.word} {named(judgement)}"
-    place = annotated_place(policy, result.property)
-    file, line = (place.file, place.line) if place else (report.configured_in, 1)
-    where = {"file": file, "line": str(line)} if file else {}
+    place = annotated_place(policy, result.property, report.configured_in)
+    where = {"file": place.file, "line": str(place.line)} if place else {}
     return _command("notice" if judgement.known else "error", title, message, **where)
 
 

@@ -10,6 +10,7 @@ import attrs
 from hitbound import step_text
 from hitbound.counterexamples import Counterexample, counterexamples, functions_behind
 from hitbound.draw_command import NothingToDraw, drawn
+from hitbound.last_run import LastRun
 from hitbound.report_html import render
 from hitbound.report_markdown import markdown_text
 from hitbound.source_lines import DECIDED_BY, MIRRORS
@@ -51,25 +52,25 @@ class Entry:
         return tuple(counterexample_lines(self.counterexample)) if self.counterexample else ()
 
 
-def entries() -> dict[str, tuple[Entry, ...]]:
-    """Heading -> its invariants, in the order of the catalogue."""
+def entries(last: LastRun | None = None) -> dict[str, tuple[Entry, ...]]:
+    """Heading -> its invariants, in the order of the catalogue; with what the last run said of each, if there is one."""
     return {
-        heading: tuple(entry_of(invariant.id) for invariant in INVARIANTS.values() if invariant.kind is kind)
+        heading: tuple(entry_of(invariant.id, last) for invariant in INVARIANTS.values() if invariant.kind is kind)
         for kind, heading in KINDS.items()
     }
 
 
-def as_markdown() -> str:
-    """The page `docs/invariants.md`."""
-    return "\n".join(_lines()).rstrip() + "\n"
+def as_markdown(last: LastRun | None = None) -> str:
+    """The page `docs/invariants.md`, which has no last run."""
+    return "\n".join(_lines(last)).rstrip() + "\n"
 
 
-def as_html() -> str:
+def as_html(last: LastRun | None = None) -> str:
     """The page as one HTML file that needs nothing else."""
-    return render("invariants.html", sections=entries(), events=EVENTS.values())
+    return render("invariants.html", sections=entries(last), events=EVENTS.values())
 
 
-def entry_of(property: str) -> Entry:
+def entry_of(property: str, last: LastRun | None = None) -> Entry:
     """What the page says of one invariant."""
     invariant = INVARIANTS[property]
     parts = DECIDED_BY.get(invariant.id, ())
@@ -77,6 +78,7 @@ def entry_of(property: str) -> Entry:
     facts = {
         "Proved": invariant.proof,
         "Checked": _checked(invariant),
+        "Last run": last.about(property) if last else "",
         "Waits for": invariant.waits_for,
         "Decided by the policy's": ", ".join(f"`{part}`" for part in parts),
         "In vLLM": ", ".join(f"`{function}`" for function in functions),
@@ -98,7 +100,7 @@ def _checked(invariant: Invariant) -> str:
     return "on every step of every run: corpus, fuzz, explore and replay" if invariant.predicate else ""
 
 
-def _lines() -> Iterator[str]:
+def _lines(last: LastRun | None) -> Iterator[str]:
     yield "<!-- Written by `make pages`; do not edit. -->"
     yield ""
     yield "# The invariants"
@@ -110,7 +112,7 @@ def _lines() -> Iterator[str]:
         "and without the guard.",
         DRAWN_WIDTH,
     )
-    for heading, section in entries().items():
+    for heading, section in entries(last).items():
         yield ""
         yield f"## {heading}"
         for entry in section:

@@ -69,10 +69,9 @@ def _result(report: Report, policy: Policy, judgement: Judgement) -> dict[str, A
     if result.trace is not None:
         drawn = "\n".join(trace_text(result.trace, policy, result, DRAWN_WIDTH))
         document["message"]["markdown"] = f"{message}\n\n```text\n{drawn}\n```"
-    place = annotated_place(policy, result.property)
-    file, line = (place.file, place.line) if place else (report.configured_in, 1)
-    if file:
-        location = {"artifactLocation": {"uri": file}, "region": {"startLine": line}}
+    place = annotated_place(policy, result.property, report.configured_in)
+    if place:
+        location = {"artifactLocation": {"uri": place.file}, "region": {"startLine": place.line}}
         document["locations"] = [{"physicalLocation": location}]
     if judgement.known:
         document["suppressions"] = [{"kind": "external", "justification": "named in the file of known findings"}]
