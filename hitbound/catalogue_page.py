@@ -53,7 +53,7 @@ class Entry:
 
 
 def entries(last: LastRun | None = None) -> dict[str, tuple[Entry, ...]]:
-    """Heading -> its invariants, in the order of the catalogue; with what the last run said of each, if there is one."""
+    """Heading -> its invariants, in the order of the catalogue; with what the last run said of each, if any."""
     return {
         heading: tuple(entry_of(invariant.id, last) for invariant in INVARIANTS.values() if invariant.kind is kind)
         for kind, heading in KINDS.items()
