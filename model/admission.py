@@ -135,7 +135,8 @@ def decide(
     if answer.unknown:
         return None, request
     local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
-    request = attrs.evolve(request, junction=lookup.junction if local == lookup.summary.common else 0)
+    junction = lookup.junction(configuration.release.junction_rule) if local == lookup.summary.common else 0
+    request = attrs.evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,

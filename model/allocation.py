@@ -16,6 +16,7 @@ from model.plan import Table
 from model.pool import NULL_BLOCK, Label, Pool
 from model.release import Adoption
 from model.request import Request
+from model.retention import is_kept
 
 
 def columns_out_of_sight(group: Group, computed: int) -> int:
@@ -104,23 +105,13 @@ def publish(
         full = (min(known, cacheable + group.block) if drops and cacheable else cacheable) // group.block
         for column in range(request.published[index], full):
             block = table[column]
-            if block != NULL_BLOCK and _reachable(configuration, group, column, drops=drops):
+            if block != NULL_BLOCK and is_kept(configuration, request, index, column):
                 label = Label(index, request.tokens[: (column + 1) * group.block])
                 pool = pool.publish(block, label)
                 if group.recurrent:
                     states.add(label)
         published.append(max(request.published[index], full))
     return pool, attrs.evolve(request, published=tuple(published)), frozenset(states)
-
-
-def _reachable(configuration: Configuration, group: Group, column: int, *, drops: bool) -> bool:
-    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the
-    scheduler block, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
-    if group.window is None:
-        return True
-    columns = configuration.scheduler_block // group.block
-    needed = columns_for(group.window - 1, group.block) + drops
-    return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:

@@ -9,7 +9,7 @@ import attrs
 
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
-from model.release import NEWEST, DraftGroups, Release
+from model.release import NEWEST, ChunkGrid, DraftGroups, Release
 
 
 class GroupKind(enum.Enum):
@@ -77,7 +77,9 @@ class Configuration:
     """A model on an engine.
 
     `pool_blocks` counts blocks, the null block included; `budget` is the most tokens one step may schedule;
-    `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden).
+    `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden). `retention`
+    says how sparsely windows and recurrent states are cached (vLLM: `prefix_cache_retention_interval`): None for all of
+    them, 0 for replay boundaries and junctions only, else also once in so many tokens.
     """
 
     groups: tuple[Group, ...]
@@ -87,6 +89,7 @@ class Configuration:
     eviction: Eviction = Eviction.LRU
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
+    retention: int | None = None
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -105,6 +108,13 @@ class Configuration:
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def chunk_grid(self) -> int | None:
+        """The multiples, in tokens, on which prefill chunks end; None without a Mamba group."""
+        if self.mamba_block is None or self.release.chunk_grid is ChunkGrid.MAMBA_BLOCK:
+            return self.mamba_block
+        return min(group.block for group in self.groups)
 
     @property
     def specs(self) -> tuple[tuple[int, ...], ...]:
@@ -160,6 +170,13 @@ def _check(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"hash block {configuration.hash_block} does not divide the {group.kind.value} block {group.block}"
             )
+    if configuration.retention is not None and (
+        configuration.retention < 0 or configuration.retention % configuration.scheduler_block
+    ):
+        raise ConfigurationError(
+            f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
+            "the least common multiple of the groups' blocks"
+        )
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

@@ -14,7 +14,7 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import DraftDrop, DraftLookAhead
+from model.release import DraftDrop, DraftLookAhead, JunctionRule
 from model.tokens import Prefix
 
 
@@ -151,11 +151,14 @@ class LocalLookup:
     accepted: tuple[Accepted, ...]
     summary: Summary
 
-    @property
-    def junction(self) -> int:
-        """The longest prefix that some group accepted on the way to a shorter common hit, in tokens; else 0."""
-        longest = max((step.result for step in self.accepted), default=0)
-        return longest if longest > self.summary.common else 0
+    def junction(self, rule: JunctionRule) -> int:
+        """The prefix, in tokens, that is shared but not hit for want of some group's state or window; 0 if there is
+        none."""
+        if rule is JunctionRule.LONGEST_GROUP:
+            shared = max((step.result for step in self.accepted), default=0)
+        else:
+            shared = min(view.hit for view in self.views if view.trimmed)
+        return shared if shared > self.summary.common else 0
 
 
 def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[int, tuple[Accepted, ...]]:

@@ -48,6 +48,51 @@ class DraftLookAhead(enum.Enum):
     """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
 
 
+class ChunkGrid(enum.Enum):
+    """On which multiples prefill chunks end, so that a state is written there (`_mamba_block_aligned_split`)."""
+
+    SMALLEST_BLOCK = "smallest_block"
+    """Of the smallest block of any group, which is what `cache_config.block_size` says once the groups are known."""
+    MAMBA_BLOCK = "mamba_block"
+    """Of the Mamba groups' block, by which states are cached (proposed in vLLM #54076)."""
+
+
+class ChunkGuard(enum.Enum):
+    """Which chunks of a prefill have to end on that grid."""
+
+    WHOLE_PREFILL = "whole_prefill"
+    """All but the last; a block wider than the budget is run in parts that end with it (from 0.27: vLLM #51113)."""
+    UP_TO_LAST_CACHEABLE = "up_to_last_cacheable"
+    """Those before the last boundary at which a hit can be, which a draft model lowers by a block (0.26)."""
+
+
+class ReplayBoundaries(enum.Enum):
+    """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
+
+    AFTER_THE_DROP = "after_the_drop"
+    """With a draft model, where its drop lets a repetition and a longer prompt resume (vLLM #55760, in 0.30)."""
+    PROMPT_END = "prompt_end"
+    """The last boundary below the prompt's end, draft model or not (up to 0.29)."""
+
+
+class JunctionRetention(enum.Enum):
+    """At which boundaries sparse retention keeps a state for whoever shares a prefix up to a junction."""
+
+    AND_A_BLOCK_LOWER = "and_a_block_lower"
+    """At the junction and, where the group drops a block, a block lower (from 0.33)."""
+    ITSELF = "itself"
+    """At the junction only (up to 0.32)."""
+
+
+class JunctionRule(enum.Enum):
+    """What is taken for the junction: the shared prefix of which a sparse group has no state yet."""
+
+    LONGEST_GROUP = "longest_group"
+    """The longest hit of any group on the way to the common one."""
+    SHARED_BY_DENSE_GROUPS = "shared_by_dense_groups"
+    """The longest hit that all full-attention groups share (proposed in vLLM #56142)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -56,17 +101,28 @@ class Release:
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
+    chunk_grid: ChunkGrid = ChunkGrid.SMALLEST_BLOCK
+    chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
+    replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
+    junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
+    junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
 
 
 NEWEST = Release()
 
-_BEFORE_032 = Release(draft_drop=DraftDrop.WITHIN_THE_CAP)
-_BEFORE_026 = attrs.evolve(_BEFORE_032, draft_look_ahead=DraftLookAhead.EVERY_KIND)
+_BEFORE_033 = Release(junction_retention=JunctionRetention.ITSELF)
+_BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP)
+_BEFORE_030 = attrs.evolve(_BEFORE_032, replay_boundaries=ReplayBoundaries.PROMPT_END)
+_BEFORE_027 = attrs.evolve(_BEFORE_030, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
+_BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
 
 RELEASES: dict[str, Release] = {
     "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
     "0.24": _BEFORE_026,
-    "0.26": _BEFORE_032,
-    "0.32": NEWEST,
+    "0.26": _BEFORE_027,
+    "0.27": _BEFORE_030,
+    "0.30": _BEFORE_032,
+    "0.32": _BEFORE_033,
+    "0.33": NEWEST,
 }
 """Rules by the release in which the set appeared first."""

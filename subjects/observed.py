@@ -29,6 +29,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "pool_blocks": configuration.pool_blocks,
         "hash_block": configuration.hash_block,
         "budget": configuration.budget,
+        "retention": configuration.retention,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 
