@@ -71,10 +71,9 @@ class SpecView:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
         return self.plain.find(boundary) == boundary
 
-    def stands_after_drop(self, boundary: int) -> bool:
-        """Whether `boundary` is left when the block after it is dropped: both are cached."""
-        once = attrs.evolve(self, dropping=True, margin=self.group.block, farthest=len(self.prefix))
-        return once.find(boundary) == boundary
+    def has_one_to_drop(self, boundary: int) -> bool:
+        """Whether the block after the valid `boundary` is cached, within what a lookup may look at."""
+        return boundary + self.group.block <= self.farthest and self._cached(boundary // self.group.block)
 
     def tables(self, boundary: int) -> tuple[Table, ...]:
         """Hit blocks by column for a valid `boundary`, one table per group; what is not needed is the null block."""

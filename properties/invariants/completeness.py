@@ -8,6 +8,16 @@ from model.actions import Drain, Step
 from model.request import Status
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.reach import understated, unkept
+
+
+def reach(observation: Observation) -> Iterator[Finding]:
+    for admission in observation.admissions:
+        for message in understated(observation.after.configuration, admission.decision):
+            yield None, message
+    if observation.plan is not None:
+        for message in unkept(observation):
+            yield None, message
 
 
 def progress(observation: Observation) -> Iterator[Finding]:
@@ -53,7 +63,8 @@ ENTRIES = (
             "vllm #56972",
         ),
         proof="reconciling lookup: no greater boundary is common to all groups",
-        waits_for="retention settings, drop and junction",
+        waits_for="stored objects",
+        predicate=reach,
     ),
     Invariant(
         id="PROGRESS",

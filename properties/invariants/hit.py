@@ -55,7 +55,8 @@ def _dropped_twice(decision: Decision) -> Iterator[int]:
     for call in decision.lookup.accepted:
         view = decision.lookup.views[call.spec]
         if view.dropping and call.result < call.candidate:
-            if call.spec in dropped and view.stands_after_drop(call.candidate):
+            stands = view.valid(call.candidate) and view.has_one_to_drop(call.candidate)
+            if call.spec in dropped and stands:
                 yield call.spec
             dropped.add(call.spec)
 

@@ -1,0 +1,111 @@
+"""What a lookup may hope for: the greatest boundary that the rules allow, and the states and windows kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.admission import Decision
+from model.configuration import Configuration, GroupKind
+from model.geometry import columns_for, floor_to
+from model.plan import Chunk
+from model.pool import Label
+from model.release import DraftDrop
+from model.request import Request
+from model.system import Observation
+from properties import wording
+
+
+def understated(configuration: Configuration, decision: Decision) -> Iterator[str]:
+    """A common hit below a boundary that is valid in every group and has a block to drop in each draft group."""
+    lookup = decision.lookup
+    common, view = lookup.summary.common, lookup.views[0]
+    drafts = [view for view in lookup.views if any(configuration.groups[index].draft for index in view.indexes)]
+    for boundary in range(floor_to(view.cap, view.alignment), common, -view.alignment):
+        valid = all(view.valid(boundary) for view in lookup.views)
+        if valid and all(view.has_one_to_drop(boundary) for view in drafts):
+            yield (
+                f"{decision.request}: the common hit is {common}, though {boundary} is valid in every group"
+                + (" and each draft group has a block to drop after it" if drafts else "")
+            )
+            return
+
+
+def landing(configuration: Configuration, tokens: int, cap: int) -> int:
+    """Where a request resumes, in tokens, that shares `tokens` tokens with one whose states and blocks are all cached
+    for them, and may report `cap` at most: every draft group drops a block from its own last one."""
+    boundary = cap
+    while True:
+        before = boundary
+        for group in configuration.groups:
+            if group.draft:
+                farthest = cap if configuration.release.draft_drop is DraftDrop.WITHIN_THE_CAP else tokens
+                boundary = max(0, floor_to(min(boundary + group.block, farthest, tokens), group.block) - group.block)
+            elif not group.recurrent:
+                boundary = floor_to(min(boundary, tokens), group.block)
+            boundary = floor_to(boundary, configuration.scheduler_block)
+        if boundary == before:
+            return boundary
+
+
+def promised(configuration: Configuration, request: Request) -> frozenset[int]:
+    """Boundaries at which what begins with the prompt of `request` has to find it: the same prompt again and, unless
+    retention is sparse and nothing is dropped, a longer one."""
+    N = request.prompt_length
+    boundaries = {landing(configuration, N, N - 1)}
+    if configuration.retention is None or configuration.has_draft_model:
+        boundaries.add(landing(configuration, N, N))
+    return frozenset(boundaries - {0})
+
+
+def unkept(observation: Observation) -> Iterator[str]:
+    """A chunk of a prompt passes a promised boundary, and what a hit there needs is not cached."""
+    assert observation.plan is not None
+    configuration = observation.after.configuration
+    spoilt = {*observation.rolled_back, *observation.preempted}
+    junctions = {
+        admission.decision.request: shared_by_dense_groups(admission.decision) for admission in observation.admissions
+    }
+    for chunk in observation.plan.chunks:
+        request = observation.before.scheduler.requests[chunk.request]
+        if chunk.request in spoilt or len(request.tokens) != request.prompt_length:
+            continue
+        boundaries = dict.fromkeys(promised(configuration, request), "replay boundary")
+        boundaries |= dict.fromkeys(_intervals(configuration, chunk), "interval of the retention")
+        if junctions.get(chunk.request):
+            boundaries[junctions[chunk.request]] = "shared-prefix junction"
+        for boundary, why in sorted(boundaries.items()):
+            for index in range(len(configuration.groups)):
+                ends = list(_missing(observation, chunk, index, boundary))
+                if ends:
+                    yield (
+                        f"{chunk.request}: nothing is cached of {wording.group_name(configuration, index)} for "
+                        f"{ends[0]} tokens, which a hit at {boundary} needs ({why})"
+                    )
+
+
+def shared_by_dense_groups(decision: Decision) -> int:
+    """The prefix, in tokens, that all full-attention groups have and of which another group lacks what a hit needs; 0
+    if there is none."""
+    shared = min(view.hit for view in decision.lookup.views if view.group.kind is GroupKind.FULL_ATTENTION)
+    return shared if decision.local == decision.resume == decision.summary.common < shared else 0
+
+
+def _intervals(configuration: Configuration, chunk: Chunk) -> Iterator[int]:
+    """Where the chunk ends on a multiple of the retention's interval: a state that exists has to be kept."""
+    interval = configuration.scheduler_block if configuration.retention is None else configuration.retention
+    if interval and chunk.end % interval == 0:
+        yield chunk.end
+
+
+def _missing(observation: Observation, chunk: Chunk, index: int, boundary: int) -> Iterator[int]:
+    """Ends, in tokens, of the blocks that a hit at `boundary` needs, that the chunk completed, and that are not
+    cached. What an earlier chunk completed was judged then."""
+    configuration = observation.after.configuration
+    group, cached = configuration.groups[index], observation.after.scheduler.pool.cached
+    ends: set[int] = set()
+    if chunk.computed < boundary <= chunk.end:
+        columns = 1 if group.window is None else columns_for(group.window - 1, group.block)
+        ends = {boundary - column * group.block for column in range(columns)}
+    if group.draft and chunk.computed < boundary + group.block <= chunk.end:
+        ends.add(boundary + group.block)
+    return (end for end in sorted(ends) if end > 0 and Label(index, chunk.prefix[:end]) not in cached)
