@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration, Group, GroupKind
+from model.configuration import Configuration, Group
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Table
 from model.pool import NULL_BLOCK, Label, Pool
@@ -22,14 +22,11 @@ from model.retention import is_kept
 def columns_out_of_sight(group: Group, computed: int) -> int:
     """Leading columns that no token from `computed` on reads (`get_num_skipped_tokens`, in whole blocks).
 
-    A recurrent group reads only state@computed; a sliding window reads the window - 1 tokens before.
+    A recurrent group reads only state@computed.
     """
-    if computed == 0 or group.kind is GroupKind.FULL_ATTENTION:
-        return 0
     if group.recurrent:
-        return column_ending_at(computed, group.block)
-    assert group.window is not None
-    return max(0, computed - group.window + 1) // group.block
+        return column_ending_at(computed, group.block) if computed else 0
+    return group.sees_from(computed) // group.block
 
 
 def adopt(

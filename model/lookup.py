@@ -65,6 +65,8 @@ class SpecView:
             return self._longest_run(columns)
         if self.group.kind is GroupKind.SLIDING_WINDOW:
             return self._last_window(columns)
+        if self.group.kind is GroupKind.CHUNKED_LOCAL:
+            return self._run_in_chunk(bound)
         return self._last_checkpoint(columns)
 
     def valid(self, boundary: int) -> bool:
@@ -78,11 +80,12 @@ class SpecView:
     def tables(self, boundary: int) -> tuple[Table, ...]:
         """Hit blocks by column for a valid `boundary`, one table per group; what is not needed is the null block."""
         columns = columns_for(boundary, self.group.block)
-        first = 0
         if self.group.kind is GroupKind.SLIDING_WINDOW:
             first = max(0, columns - self._window_columns())
         elif self.recurrent:
             first = max(0, columns - 1)
+        else:
+            first = self.group.sees_from(boundary) // self.group.block
         return tuple(
             (NULL_BLOCK,) * first + tuple(self._block(index, column) for column in range(first, columns))
             for index in self.indexes
@@ -106,6 +109,14 @@ class SpecView:
                 rounded = floor_to(end * self.group.block, self.alignment)
                 return floor_to(max(0, rounded - self._dropped * self.group.block), self.alignment)
         return 0
+
+    def _run_in_chunk(self, bound: int) -> int:
+        """Longest run from the start of the bound's chunk. What lies before that chunk is never seen again, so it need
+        not be cached: no boundary but the end of a chunk is implied by a greater one."""
+        column = self.group.sees_from(bound) // self.group.block
+        while (column + 1) * self.group.block <= bound and self._cached(column):
+            column += 1
+        return column * self.group.block
 
     def _last_checkpoint(self, columns: int) -> int:
         for end in range(columns, 0, -1):

@@ -1,13 +1,13 @@
 """Which full blocks of a request are cached: those that a later lookup can need and that retention lets stay.
 
 Mirrors the `reachable_block_mask` of the managers (vllm/v1/core/single_type_kv_cache_manager.py) and
-`replay_boundaries` (vllm/v1/core/kv_cache_coordinator.py). Full attention is always cached whole; of a sliding window
-and of a recurrent group only what a hit at some boundary needs.
+`replay_boundaries` (vllm/v1/core/kv_cache_coordinator.py). Full and chunked local attention are always cached whole; of
+a sliding window and of a recurrent group only what a hit at some boundary needs.
 """
 
 from __future__ import annotations
 
-from model.configuration import Configuration, GroupKind
+from model.configuration import Configuration
 from model.geometry import columns_for, floor_to
 from model.release import JunctionRetention, ReplayBoundaries
 from model.request import Request
@@ -16,7 +16,7 @@ from model.request import Request
 def is_kept(configuration: Configuration, request: Request, index: int, column: int) -> bool:
     """Whether the full block in `column` of group `index` is cached."""
     group, retention = configuration.groups[index], configuration.retention
-    if group.kind is GroupKind.FULL_ATTENTION or (group.recurrent and retention is None):
+    if group.window is None and (not group.recurrent or retention is None):
         return True
     # What a hit needs before its boundary, and the block after it that is dropped, in columns.
     drops = int(index in configuration.dropping and not group.recurrent)

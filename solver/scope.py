@@ -48,9 +48,11 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
-        if self.configuration.has_draft_model or self.configuration.retention is not None:
+        chunked = any(group.chunk is not None for group in self.configuration.groups)
+        if self.configuration.has_draft_model or self.configuration.retention is not None or chunked:
             raise ScopeError(
-                f"scope {self.name}: the exhaustive search does not know draft models and sparse retention; use fuzz"
+                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
+                "local attention; use fuzz"
             )
         system = initial(self.configuration)
         for arrival in self.arrivals:

@@ -118,6 +118,8 @@ class Vllm:
                 return call(self.specs.FullAttentionSpec, **attention)
             case "sliding_window":
                 return call(self.specs.SlidingWindowSpec, sliding_window=group["window"], **attention)
+            case "chunked_local":
+                return call(self.specs.ChunkedLocalAttentionSpec, attention_chunk_size=group["chunk"], **attention)
             case "mamba":
                 return call(
                     self.specs.MambaSpec,

@@ -23,7 +23,13 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
     """The configuration as the driver takes it."""
     return {
         "groups": [
-            {"kind": group.kind.value, "block": group.block, "window": group.window, "draft": group.draft}
+            {
+                "kind": group.kind.value,
+                "block": group.block,
+                "window": group.window,
+                "chunk": group.chunk,
+                "draft": group.draft,
+            }
             for group in configuration.groups
         ],
         "pool_blocks": configuration.pool_blocks,

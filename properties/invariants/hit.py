@@ -155,11 +155,11 @@ ENTRIES = (
         number="I2",
         kind=Kind.SAFETY,
         statement="Every attention position that the first run can see below R (all of [0, R) for full attention, the "
-        "window for sliding window) is a valid hit or a committed load, in every attention group.",
+        "window for sliding window, the chunk for chunked local) is a valid hit or a committed load, in every "
+        "attention group.",
         reason="Attention reads all of it; one unwritten block among them makes every later token wrong.",
         reports=("vllm #46453", "vllm #51468"),
         proof="decision: attention below L is local in every attention group, or the contract restores it",
-        waits_for="chunked local attention",
         predicate=cover,
     ),
     Invariant(

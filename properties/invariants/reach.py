@@ -104,8 +104,11 @@ def _missing(observation: Observation, chunk: Chunk, index: int, boundary: int) 
     group, cached = configuration.groups[index], observation.after.scheduler.pool.cached
     ends: set[int] = set()
     if chunk.computed < boundary <= chunk.end:
-        columns = 1 if group.window is None else columns_for(group.window - 1, group.block)
-        ends = {boundary - column * group.block for column in range(columns)}
+        whole = group.recurrent or group.kind is GroupKind.FULL_ATTENTION
+        first = boundary - 1 if whole else min(group.sees_from(boundary), boundary)
+        ends = {
+            (column + 1) * group.block for column in range(first // group.block, columns_for(boundary, group.block))
+        }
     if group.draft and chunk.computed < boundary + group.block <= chunk.end:
         ends.add(boundary + group.block)
     return (end for end in sorted(ends) if end > 0 and Label(index, chunk.prefix[:end]) not in cached)
