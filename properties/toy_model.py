@@ -78,22 +78,24 @@ class Attention:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        self._whole = group.window is None and group.chunk is None
         self._seen: list[tuple[int, int]] = []
         self._all = 0
 
     def see(self, position: int, number: int) -> None:
         """The KV of the token at `position`."""
-        if self._group.window is None and self._group.chunk is None:
+        if self._whole:
             self._all = mix(self._all, number)
         else:
             self._seen.append((position, number))
 
     def read(self, position: int) -> int:
         """A digest of all that counts for the token at `position`."""
+        if self._whole:
+            return self._all
         first = self._group.sees_from(position)
-        if first:
-            self._seen = [seen for seen in self._seen if seen[0] >= first]
-        return mix(self._all, *(number for _, number in self._seen))
+        self._seen = [seen for seen in self._seen if seen[0] >= first]
+        return mix(*(number for _, number in self._seen))
 
 
 def attentions(groups: tuple[Group, ...]) -> dict[int, Attention]:
