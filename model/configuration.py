@@ -121,8 +121,25 @@ class Configuration:
 
     @property
     def scheduler_block(self) -> int:
-        """LCM of the groups' blocks, in tokens; every hit is a multiple of it when partial tails cannot occur."""
+        """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
+
+    @property
+    def fine_grained(self) -> bool:
+        """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
+
+        A Mamba block is wider than the hash unit, and so is no sliding window's nor that of chunked local attention:
+        their lookups know only whole blocks.
+        """
+        whole = (group for group in self.groups if group.window is not None or group.chunk is not None)
+        return self.mamba_block not in (None, self.hash_block) and all(
+            group.block == self.hash_block for group in whole
+        )
+
+    @property
+    def hit_alignment(self) -> int:
+        """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
+        return self.hash_block if self.fine_grained else self.scheduler_block
 
     @property
     def mamba_block(self) -> int | None:
@@ -191,10 +208,10 @@ def _check(configuration: Configuration) -> None:
                 f"hash block {configuration.hash_block} does not divide the {group.kind.value} block {group.block}"
             )
     for group in groups:
-        if group.chunk is not None and group.block != configuration.scheduler_block:
+        if group.chunk is not None and group.block != configuration.hit_alignment:
             raise ConfigurationError(
                 f"a chunked_local block of {group.block} tokens; vLLM asserts that it is the hits' unit, here "
-                f"{configuration.scheduler_block}"
+                f"{configuration.hit_alignment}"
             )
     if any(groups[index].chunk is not None for index in configuration.dropping):
         raise ConfigurationError("vLLM asserts that chunked local attention drops no block of a draft model")
@@ -208,12 +225,6 @@ def _check(configuration: Configuration) -> None:
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")
-    if mamba_blocks and mamba_blocks[0] != configuration.hash_block:
-        raise UnsupportedConfiguration(
-            f"Mamba block {mamba_blocks[0]} is wider than the hash unit {configuration.hash_block}: hits may end in "
-            "partial tails, which this version does not model (common production configurations are among these); "
-            "use a Mamba block equal to the hash unit"
-        )
     if configuration.connector is not None:
         names = [leaf.name for leaf in leaves_of(configuration.connector)]
         if len(set(names)) != len(names):

@@ -20,6 +20,65 @@ class Adoption(enum.Enum):
     """Each group references its hits and takes its external blocks before the next group's turn (up to 0.23)."""
 
 
+class PromptTail(enum.Enum):
+    """Where a prompt's partial tail is cached and its prefill stopped (`_cache_partial_tail_block`)."""
+
+    WITHIN_PROMPT = "within_prompt"
+    """The last one of the prompt, also where the prompt ends there, which no repeated prompt can hit (up to 0.31)."""
+    BELOW_LAST_TOKEN = "below_last_token"
+    """The last one below the prompt's last token (from 0.32); the last whole block of a prefill likewise."""
+
+
+class Truncation(enum.Enum):
+    """Which hit lists have to reach the boundary at which a partial tail is dropped (`truncate_computed_blocks`)."""
+
+    ATTENTION_COVERS = "attention_covers"
+    """Those of attention groups; a state comes with the load (vLLM #51468, in 0.28)."""
+    EVERY_GROUP_COVERS = "every_group_covers"
+    """All, so that a divergent hit fails the engine's assertion (0.27)."""
+
+
+class RunningMark(enum.Enum):
+    """Which requests count as running when their own partial tail is copied (`_allocated_block_reqs`): these keep their
+    block, and what it was cached for moves to the copy; the others go on in the copy."""
+
+    EVERY_ALLOCATION = "every_allocation"
+    """Those that were allocated anything, an external load included (vLLM #51766, in 0.28)."""
+    NEW_STATE_BLOCK = "new_state_block"
+    """Those that took a recurrent block for their running state; one that runs on in the block of a load did not, and
+    its worker appends the copy to the table instead of replacing a column (up to 0.27)."""
+
+
+class TailCopyHold(enum.Enum):
+    """How long the copy of a request's own partial tail is held for a connector (`take_partial_tail_offloads`)."""
+
+    UNTIL_COPIED = "until_copied"
+    """Like every copy, until the step is planned (from 0.29; the connector takes its own reference)."""
+    UNTIL_FREED = "until_freed"
+    """Until the request's blocks are freed, if there is a connector (0.27 and 0.28)."""
+
+
+class OutgrownAlias(enum.Enum):
+    """Whether a full block is cached again for the partial tail that it was cached for before it filled up."""
+
+    RESTORED = "restored"
+    """Yes, as an alias, whenever blocks of the request are cached; for attention only (0.26 and later)."""
+    REFUSED = "refused"
+    """No (proposed in vLLM #49125 and #52972)."""
+
+
+class Reservation(enum.Enum):
+    """How it is found out whether enough blocks are free (`get_num_blocks_to_allocate`, `allocate_slots`)."""
+
+    BY_TAKING = "by_taking"
+    """The blocks are taken, and all is undone if they do not suffice: no estimate, so none that is wrong."""
+    ESTIMATED = "estimated"
+    """An estimate is compared with the free blocks, less what running prefills and loads still need if the request
+    loads asynchronously; the engine stops if it was too low (from 0.31)."""
+    ESTIMATED_WITH_STATE = "estimated_with_state"
+    """The same, but a recurrent group that needs only the copy of a tail counts a state block too (up to 0.30)."""
+
+
 class DraftGroups(enum.Enum):
     """Which groups drop the last block of a hit, when there is a draft model (EAGLE, MTP)."""
 
@@ -51,10 +110,11 @@ class DraftLookAhead(enum.Enum):
 class ChunkGrid(enum.Enum):
     """On which multiples prefill chunks end, so that a state is written there (`_mamba_block_aligned_split`)."""
 
-    SMALLEST_BLOCK = "smallest_block"
-    """Of the smallest block of any group, which is what `cache_config.block_size` says once the groups are known."""
     MAMBA_BLOCK = "mamba_block"
     """Of the Mamba groups' block, by which states are cached (proposed in vLLM #54076)."""
+    SMALLEST_BLOCK = "smallest_block"
+    """Of the smallest block of any group: the engine core sets `cache_config.block_size` to it (up to 0.33). The same
+    unless some group, as that of a draft model, has a smaller block than the Mamba groups."""
 
 
 class ChunkGuard(enum.Enum):
@@ -98,10 +158,16 @@ class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
+    prompt_tail: PromptTail = PromptTail.BELOW_LAST_TOKEN
+    truncation: Truncation = Truncation.ATTENTION_COVERS
+    running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
+    tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
+    outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
+    reservation: Reservation = Reservation.BY_TAKING
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
-    chunk_grid: ChunkGrid = ChunkGrid.SMALLEST_BLOCK
+    chunk_grid: ChunkGrid = ChunkGrid.MAMBA_BLOCK
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
@@ -111,7 +177,7 @@ class Release:
 NEWEST = Release()
 
 _BEFORE_033 = Release(junction_retention=JunctionRetention.ITSELF)
-_BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP)
+_BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _BEFORE_030 = attrs.evolve(_BEFORE_032, replay_boundaries=ReplayBoundaries.PROMPT_END)
 _BEFORE_027 = attrs.evolve(_BEFORE_030, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
 _BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)

@@ -21,13 +21,13 @@ def is_kept(configuration: Configuration, request: Request, index: int, column: 
     # What a hit needs before its boundary, and the block after it that is dropped, in columns.
     drops = int(index in configuration.dropping and not group.recurrent)
     needed = 1 if group.window is None else columns_for(group.window - 1, group.block) + drops
-    segment = configuration.scheduler_block if retention is None else retention
+    segment = configuration.hit_alignment if retention is None else retention
     columns = segment // group.block
     if segment and (needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)):
         return True
     if retention is None:
         return False
-    aligned = (floor_to(kept, configuration.scheduler_block) for kept in _boundaries(configuration, request, index))
+    aligned = (floor_to(kept, configuration.hit_alignment) for kept in _boundaries(configuration, request, index))
     return any(-needed <= column - (boundary // group.block + drops) < 0 for boundary in aligned)
 
 

@@ -10,14 +10,16 @@ from collections.abc import Mapping
 
 import attrs
 
-from model.admission import Admission, EngineAssertion, PutOff, admit, decide
+from model.admission import Admission, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
-from model.plan import Chunk, StepPlan, Table
+from model.plan import Chunk, Copy, StepPlan, Table
 from model.policy import Policy
-from model.pool import Label, Pool, PoolExhausted, new_pool
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
+from model.release import Reservation
 from model.request import Request, Status
+from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 
 
 @attrs.frozen
@@ -60,6 +62,7 @@ class Scheduled:
     asked_again: tuple[str, ...] = ()
     put_off: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     assertion: str = ""
 
 
@@ -72,7 +75,7 @@ def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
     """Plan one step of at most `budget` tokens: running requests first, then, if none was preempted, waiting ones."""
     step = _Step(scheduler, policy, budget)
     step.run_running()
-    if not step.preempted:
+    if not step.preempted and not step.assertion:
         step.admit_waiting()
     return step.finish()
 
@@ -81,7 +84,7 @@ def preempt(scheduler: Scheduler, name: str) -> Scheduler:
     """Free all blocks of a running request and put it back in front of the waiting queue."""
     pool, request = free(scheduler.pool, scheduler.requests[name])
     return attrs.evolve(
-        scheduler.with_request(attrs.evolve(request, status=Status.WAITING)),
+        scheduler.with_request(attrs.evolve(request, status=Status.WAITING, prefilling=False)),
         pool=pool,
         running=_without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
@@ -93,7 +96,7 @@ def finish(scheduler: Scheduler, name: str) -> Scheduler:
     """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
     request = scheduler.requests[name]
     if request.status is Status.LOADING:
-        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING)
+        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
         return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
     pool = scheduler.pool
     if scheduler.configuration.connector is not None and request.tables:
@@ -141,10 +144,12 @@ class _Step:
         self.budget = budget
         self.chunks: list[Chunk] = []
         self.admissions: list[Admission] = []
+        self.copies: list[Copy] = []
         self.states_this_step: frozenset[Label] = frozenset()
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
+        self.allotments: list[Allotment] = []
         self.assertion = ""
 
     def run_running(self) -> None:
@@ -159,28 +164,61 @@ class _Step:
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            if not self._make_room(name, request.computed + count):
+            copies = self._make_room(name, request.computed + count)
+            if copies is None:
                 return
             extended = self.scheduler.requests[name].tables
-            grown = tuple(table[len(old) :] for table, old in zip(extended, request.tables, strict=True))
-            self._plan_chunk(name, count, grown)
+            grown = [table[len(old) :] for table, old in zip(extended, request.tables, strict=True)]
+            for copy in copies:
+                if copy.replaces:
+                    # The worker only ever appends to the table of a running request.
+                    grown[copy.group] = (copy.destination, *grown[copy.group])
+            self._plan_chunk(name, count, tuple(grown))
             position += 1
 
-    def _make_room(self, name: str, tokens: int) -> bool:
-        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself."""
+    def _make_room(self, name: str, tokens: int) -> tuple[Copy, ...] | None:
+        """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
+        was preempted itself."""
         while True:
-            request = self.scheduler.requests[name]
             try:
-                pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+                pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                return None
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
                 if victim == name:
-                    return False
+                    return None
                 continue
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            return True
+            self._note_copies(copies)
+            return copies
+
+    def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
+        """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
+        configuration, before = self.scheduler.configuration, self.scheduler.pool
+        expected = estimated(configuration, before, request, Need(tokens))
+        try:
+            pool, extended, copies = extend(configuration, before, request, tokens)
+        except PoolExhausted:
+            allotment(request.name, expected, before, None)
+            raise
+        self.allotments += allotment(request.name, expected, before, pool)
+        return pool, extended, copies
+
+    def _stop(self, broken: EngineAssertion) -> None:
+        """The engine's own check fails: nothing follows."""
+        self.assertion = str(broken)
+        if isinstance(broken, ReservationTooLow):
+            self.allotments.append(broken.allotment)
+
+    def _note_copies(self, copies: tuple[Copy, ...]) -> None:
+        """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
+        self.copies += copies
+        labels = (self.scheduler.pool.labels[copy.destination] for copy in copies if not copy.replaces)
+        self.states_this_step |= {label for label in labels if label is not None}
 
     def admit_waiting(self) -> None:
         """Skipped requests before waiting ones, in order, until one cannot be admitted."""
@@ -194,6 +232,9 @@ class _Step:
             self._promote(name)
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                break
             except (PutOff, PoolExhausted) as why:
                 if isinstance(why, PutOff) and why.same_step_state:
                     self.put_off.append(name)
@@ -235,8 +276,8 @@ class _Step:
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, request.computed + count)
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count)
+        pool, request, copies = self._extended(request, request.computed + count)
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -249,23 +290,41 @@ class _Step:
             return True
         try:
             pool, request, admission = admit(
-                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.states_this_step
+                configuration,
+                self.policy,
+                self.scheduler.pool,
+                request,
+                decision,
+                self.budget,
+                self.states_this_step,
+                self.scheduler.requests.values(),
             )
         except EngineAssertion as broken:
-            self.assertion = str(broken)
+            self._stop(broken)
             self.admissions.append(Admission(decision, (), 0))
             return True
         self.admissions.append(admission)
+        self.allotments += admission.allotments
         if admission.chunk == 0:
+            request = attrs.evolve(request, prefilling=self._reserves)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self._note_copies(admission.copies)
             return True
-        self._run(pool, request, admission.chunk)
+        self._run(pool, request, admission.chunk, admission.copies)
         return False
 
-    def _run(self, pool: Pool, request: Request, count: int) -> None:
+    @property
+    def _reserves(self) -> bool:
+        """Whether blocks are kept free for prefills that have begun."""
+        return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
+
+    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...]) -> None:
+        if count < request.uncomputed:
+            request = attrs.evolve(request, prefilling=self._reserves)
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
+        self._note_copies(copies)
         self._plan_chunk(request.name, count, request.tables)
 
     def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
@@ -290,13 +349,21 @@ class _Step:
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
     def finish(self) -> Scheduled:
+        # Group after group, as the managers hand them over; what was held for the copies is free again.
+        for chunk in self.chunks:
+            request = self.scheduler.requests[chunk.request]
+            if request.prefilling and not request.uncomputed:
+                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+        copies = sorted(self.copies, key=lambda copy: copy.group)
+        pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
-            taken=self.scheduler.pool.taken,
+            taken=pool.taken,
+            copies=tuple(copies),
         )
-        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
+        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(pool, taken=()))
         return Scheduled(
             scheduler=cleared,
             plan=plan,
@@ -304,5 +371,6 @@ class _Step:
             asked_again=tuple(self.asked_again),
             put_off=tuple(self.put_off),
             preempted=tuple(self.preempted),
+            allotments=tuple(self.allotments),
             assertion=self.assertion,
         )

@@ -21,6 +21,7 @@ from model.request import Status
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
+from properties.features import Feature
 from properties.invariant import Violation
 from properties.invariants.content import mislabelled
 from properties.judge import events, violations
@@ -43,7 +44,7 @@ Signature = tuple[str, Case | None]
 
 @attrs.define
 class Campaign:
-    """What a series of runs explores, and what it has met so far.
+    """What a series of runs explores, with which features, and what it has met so far.
 
     `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
     themselves.
@@ -53,6 +54,7 @@ class Campaign:
     cell: Cell
     eviction: Eviction
     fixed_leaf: Leaf | None = None
+    features: frozenset[Feature] = frozenset()
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -81,7 +83,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
-        self.configuration = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
+        self.configuration = data.draw(drawn)
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1

@@ -18,6 +18,7 @@ from model.configuration import Configuration, ConfigurationClass, Eviction, Gro
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.system import most_blocks
 from model.tokens import Segment
+from properties.features import Feature
 from properties.verdict import Cell
 
 LONGEST_TEXT = 6
@@ -85,12 +86,20 @@ _MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
 _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
 _POOLS = st.sampled_from([12, 4, 5, 8])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
+_MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
 
 @st.composite
-def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: Leaf | None = None) -> Configuration:
-    """Configurations of the cell's class and worker order, with connectors that keep the cell's contract."""
+def configurations(
+    draw: st.DrawFn,
+    cell: Cell,
+    eviction: Eviction,
+    fixed_leaf: Leaf | None = None,
+    features: frozenset[Feature] = frozenset(),
+) -> Configuration:
+    """Configurations of the cell's class and worker order, with connectors that keep the cell's contract. Only
+    `features` are drawn beyond the plain model."""
     unit = draw(_UNITS)
     full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
     groups = [full] * draw(_FULL_GROUPS)
@@ -100,7 +109,8 @@ def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: 
         else:
             window = draw(st.integers(1, 3 * unit))
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
-    groups += [Group(GroupKind.MAMBA, unit)] * draw(_MAMBA_GROUPS)
+    mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
+    groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,

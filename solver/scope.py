@@ -12,6 +12,7 @@ from model.configuration import Configuration
 from model.connector import leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
+from model.release import Reservation
 from model.system import apply, initial
 from model.tokens import Prefix, tokens_of
 from model.trace import Trace
@@ -21,7 +22,8 @@ MOST_REQUESTS = 6
 
 
 class ScopeError(HitboundError):
-    """A scope that cannot be searched: nothing arrives, a request that cannot arrive, or too much of something."""
+    """A scope that cannot be searched: nothing arrives, a request that cannot arrive, too much of something, or a
+    feature of the model that the search does not know."""
 
 
 class Disturbance(enum.Enum):
@@ -54,6 +56,13 @@ class Scope:
                 f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
                 "local attention; use fuzz"
             )
+        if self.configuration.mamba_block not in (None, self.configuration.hash_block):
+            raise ScopeError(
+                f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
+                f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
+            )
+        if self.configuration.release.reservation is not Reservation.BY_TAKING:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know estimates of blocks; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:

@@ -168,7 +168,7 @@ def _changed(change: Callable[[Any], object]) -> Any:
         (lambda d: d["actions"][3].update(succeeded=0), "$.actions[3].succeeded:", "expected a boolean"),
         (lambda d: d["configuration"].update(budget=0), "$.configuration:", "budget of 0"),
         (lambda d: d["configuration"].update(connector=[]), "$.configuration.connector:", "a leaf or a composite"),
-        (lambda d: d["configuration"]["groups"][1].update(block=32), "$.configuration:", "use a Mamba block equal"),
+        (lambda d: d["configuration"].update(hash_block=5), "$.configuration:", "does not divide"),
         (lambda d: d["configuration"]["groups"][0].update(kind="full"), "$.configuration.groups[0].kind:", "mamba"),
         (
             lambda d: d["configuration"]["connector"]["children"][1]["children"][0].update(contract=1),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from model.admission import Decision
 from model.configuration import Configuration, GroupKind
-from model.geometry import columns_for, floor_to
+from model.geometry import floor_to
 from model.plan import Chunk
 from model.pool import Label
 from model.release import DraftDrop
@@ -32,27 +32,28 @@ def understated(configuration: Configuration, decision: Decision) -> Iterator[st
 
 def landing(configuration: Configuration, tokens: int, cap: int) -> int:
     """Where a request resumes, in tokens, that shares `tokens` tokens with one whose states and blocks are all cached
-    for them, and may report `cap` at most: every draft group drops a block from its own last one."""
+    for them, and may report `cap` at most: every draft group drops the last unit of what it finds."""
     boundary = cap
     while True:
         before = boundary
         for group in configuration.groups:
+            unit = min(group.block, configuration.hit_alignment)
             if group.draft:
                 farthest = cap if configuration.release.draft_drop is DraftDrop.WITHIN_THE_CAP else tokens
-                boundary = max(0, floor_to(min(boundary + group.block, farthest, tokens), group.block) - group.block)
+                boundary = max(0, floor_to(min(boundary + unit, farthest, tokens), unit) - unit)
             elif not group.recurrent:
-                boundary = floor_to(min(boundary, tokens), group.block)
-            boundary = floor_to(boundary, configuration.scheduler_block)
+                boundary = floor_to(min(boundary, tokens), unit)
+            boundary = floor_to(boundary, configuration.hit_alignment)
         if boundary == before:
             return boundary
 
 
 def promised(configuration: Configuration, request: Request) -> frozenset[int]:
-    """Boundaries at which what begins with the prompt of `request` has to find it: the same prompt again and, unless
-    retention is sparse and nothing is dropped, a longer one."""
+    """Boundaries at which what begins with the prompt of `request` has to find it: the same prompt again and, where
+    whole blocks are cached and retention is dense or made for a drop, a longer one."""
     N = request.prompt_length
     boundaries = {landing(configuration, N, N - 1)}
-    if configuration.retention is None or configuration.has_draft_model:
+    if not configuration.fine_grained and (configuration.retention is None or configuration.has_draft_model):
         boundaries.add(landing(configuration, N, N))
     return frozenset(boundaries - {0})
 
@@ -98,17 +99,19 @@ def _intervals(configuration: Configuration, chunk: Chunk) -> Iterator[int]:
 
 
 def _missing(observation: Observation, chunk: Chunk, index: int, boundary: int) -> Iterator[int]:
-    """Ends, in tokens, of the blocks that a hit at `boundary` needs, that the chunk completed, and that are not
-    cached. What an earlier chunk completed was judged then."""
+    """Ends, in tokens, of the blocks that a hit at `boundary` needs, that the chunk completed, and that are not cached.
+    What an earlier chunk completed was judged then. Full attention is always cached whole."""
     configuration = observation.after.configuration
     group, cached = configuration.groups[index], observation.after.scheduler.pool.cached
+    if group.kind is GroupKind.FULL_ATTENTION:
+        return
     ends: set[int] = set()
     if chunk.computed < boundary <= chunk.end:
-        whole = group.recurrent or group.kind is GroupKind.FULL_ATTENTION
-        first = boundary - 1 if whole else min(group.sees_from(boundary), boundary)
-        ends = {
-            (column + 1) * group.block for column in range(first // group.block, columns_for(boundary, group.block))
-        }
+        if group.recurrent:
+            ends = {boundary}
+        else:
+            columns = range(group.sees_from(boundary) // group.block, boundary // group.block)
+            ends = {(column + 1) * group.block for column in columns}
     if group.draft and chunk.computed < boundary + group.block <= chunk.end:
         ends.add(boundary + group.block)
-    return (end for end in sorted(ends) if end > 0 and Label(index, chunk.prefix[:end]) not in cached)
+    yield from (end for end in sorted(ends) if Label(index, chunk.prefix[:end]) not in cached)
