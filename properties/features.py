@@ -10,3 +10,9 @@ class Feature(enum.Enum):
 
     PARTIAL_TAILS = "partial tails"
     """A hash unit below the Mamba block: hits may end inside a block."""
+    DRAFT_MODEL = "draft model"
+    """Some attention groups hold layers of a draft model: their hits drop a block."""
+    SPARSE_RETENTION = "sparse retention"
+    """Not every state and window is cached."""
+    CHUNKED_LOCAL = "chunked local attention"
+    """The second attention spec may be chunked local attention."""

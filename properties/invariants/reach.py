@@ -50,7 +50,13 @@ def landing(configuration: Configuration, tokens: int, cap: int) -> int:
 
 def promised(configuration: Configuration, request: Request) -> frozenset[int]:
     """Boundaries at which what begins with the prompt of `request` has to find it: the same prompt again and, where
-    whole blocks are cached and retention is dense or made for a drop, a longer one."""
+    whole blocks are cached and retention is dense or made for a drop, a longer one.
+
+    None where hits are coarser than the Mamba grid, on which a prefill stops: vLLM gives all groups of a hybrid model
+    blocks for which that is not so.
+    """
+    if configuration.mamba_block is not None and configuration.hit_alignment > configuration.mamba_block:
+        return frozenset()
     N = request.prompt_length
     boundaries = {landing(configuration, N, N - 1)}
     if not configuration.fine_grained and (configuration.retention is None or configuration.has_draft_model):
@@ -64,7 +70,8 @@ def unkept(observation: Observation) -> Iterator[str]:
     configuration = observation.after.configuration
     spoilt = {*observation.rolled_back, *observation.preempted}
     junctions = {
-        admission.decision.request: shared_by_dense_groups(admission.decision) for admission in observation.admissions
+        admission.decision.request: shared_by_dense_groups(configuration, admission.decision)
+        for admission in observation.admissions
     }
     for chunk in observation.plan.chunks:
         request = observation.before.scheduler.requests[chunk.request]
@@ -84,10 +91,11 @@ def unkept(observation: Observation) -> Iterator[str]:
                     )
 
 
-def shared_by_dense_groups(decision: Decision) -> int:
+def shared_by_dense_groups(configuration: Configuration, decision: Decision) -> int:
     """The prefix, in tokens, that all full-attention groups have and of which another group lacks what a hit needs; 0
-    if there is none."""
+    if there is none. A state inside a block is kept of a prompt's end only."""
     shared = min(view.hit for view in decision.lookup.views if view.group.kind is GroupKind.FULL_ATTENTION)
+    shared = floor_to(shared, configuration.mamba_block or 1)
     return shared if decision.local == decision.resume == decision.summary.common < shared else 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 from model.actions import EndLoad, Evict, Preempt, Reset
 from model.admission import Decision
@@ -12,6 +13,7 @@ from model.policy import COMMON, PER_GROUP, Summary
 from model.pool import NULL_BLOCK, Label
 from model.request import Status
 from model.system import Observation
+from properties.features import Feature
 from properties.invariant import Setting, Sometimes
 
 
@@ -176,6 +178,57 @@ def _same_step_attention(observation: Observation) -> bool:
     )
 
 
+def _dropped(observation: Observation) -> bool:
+    return any(
+        view.dropping and decision.local and view.plain.find(view.cap) > view.hit
+        for decision in _decisions(observation)
+        for view in decision.lookup.views
+    )
+
+
+def _proved_again(observation: Observation) -> bool:
+    """A draft spec is looked up with its drop a second time, because another one had lowered the candidate."""
+    return any(
+        view.dropping
+        and not view.trimmed
+        and any(
+            earlier.spec == later.spec == spec and later.candidate < earlier.result and later.result > 0
+            for earlier, later in itertools.combinations(decision.lookup.accepted, 2)
+        )
+        for decision in _decisions(observation)
+        for spec, view in enumerate(decision.lookup.views)
+    )
+
+
+def _state_not_kept(observation: Observation) -> bool:
+    """A chunk ends on the Mamba grid and its state is not cached."""
+    configuration, pool = observation.after.configuration, observation.after.scheduler.pool
+    block = configuration.mamba_block
+    if observation.plan is None or block is None or configuration.retention is None:
+        return False
+    return any(
+        chunk.end % block == 0 and group.recurrent and Label(index, chunk.prefix[: chunk.end]) not in pool.cached
+        for chunk in observation.plan.chunks
+        for index, group in enumerate(configuration.groups)
+    )
+
+
+def _sparse_hit(observation: Observation) -> bool:
+    sparse = observation.after.configuration.retention is not None
+    return sparse and any(decision.local and not decision.external for decision in _decisions(observation))
+
+
+def _chunk_nulls(observation: Observation) -> bool:
+    groups = observation.after.configuration.groups
+    chunked = [index for index, group in enumerate(groups) if group.chunk is not None]
+    chunks = () if observation.plan is None else observation.plan.chunks
+    return any(chunk.starts and NULL_BLOCK in chunk.new_blocks[index] for chunk in chunks for index in chunked)
+
+
+def _draws(feature: Feature) -> Callable[[Setting], bool]:
+    return lambda setting: feature in setting.features
+
+
 _LAGGING_STATE = Summary(
     lookup=PER_GROUP,
     full_attention=2,
@@ -330,6 +383,41 @@ ENTRIES = (
         id="ABORTED-WHILE-LOADING",
         statement="A request is aborted while its load is under way.",
         occurs=_aborted_while_loading,
+    ),
+    Sometimes(
+        id="DRAFT-DROP",
+        statement="A draft group's hit drops a block, and what is left of it is hit.",
+        occurs=_dropped,
+        applies_to="runs with draft models",
+        applies=_draws(Feature.DRAFT_MODEL),
+    ),
+    Sometimes(
+        id="DROP-PROVED-AGAIN",
+        statement="A draft group that has dropped proves itself again below, because another group lowered the hit.",
+        occurs=_proved_again,
+        applies_to="runs with draft models in the class with a second attention spec",
+        applies=lambda setting: _draws(Feature.DRAFT_MODEL)(setting) and _second_attention_spec(setting),
+    ),
+    Sometimes(
+        id="STATE-NOT-KEPT",
+        statement="A state is written at a boundary, and retention does not let it be cached.",
+        occurs=_state_not_kept,
+        applies_to="runs with sparse retention",
+        applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="SPARSE-HIT",
+        statement="A request is admitted at a boundary R > 0 that sparse retention kept, with E = 0.",
+        occurs=_sparse_hit,
+        applies_to="runs with sparse retention",
+        applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="CHUNK-NULLS",
+        statement="A request starts with null columns before the chunk of its local attention.",
+        occurs=_chunk_nulls,
+        applies_to="runs with chunked local attention in the class with a second attention spec",
+        applies=lambda setting: _draws(Feature.CHUNKED_LOCAL)(setting) and _second_attention_spec(setting),
     ),
     Sometimes(
         id="RESET",
