@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 
 from model.actions import EndLoad, Evict, Preempt, Reset
@@ -183,20 +182,6 @@ def _dropped(observation: Observation) -> bool:
         view.dropping and decision.local and view.plain.find(view.cap) > view.hit
         for decision in _decisions(observation)
         for view in decision.lookup.views
-    )
-
-
-def _proved_again(observation: Observation) -> bool:
-    """A draft spec is looked up with its drop a second time, because another one had lowered the candidate."""
-    return any(
-        view.dropping
-        and not view.trimmed
-        and any(
-            earlier.spec == later.spec == spec and later.candidate < earlier.result and later.result > 0
-            for earlier, later in itertools.combinations(decision.lookup.accepted, 2)
-        )
-        for decision in _decisions(observation)
-        for spec, view in enumerate(decision.lookup.views)
     )
 
 
@@ -390,13 +375,6 @@ ENTRIES = (
         occurs=_dropped,
         applies_to="runs with draft models",
         applies=_draws(Feature.DRAFT_MODEL),
-    ),
-    Sometimes(
-        id="DROP-PROVED-AGAIN",
-        statement="A draft group that has dropped proves itself again below, because another group lowered the hit.",
-        occurs=_proved_again,
-        applies_to="runs with draft models in the class with a second attention spec",
-        applies=lambda setting: _draws(Feature.DRAFT_MODEL)(setting) and _second_attention_spec(setting),
     ),
     Sometimes(
         id="STATE-NOT-KEPT",
