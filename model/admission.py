@@ -6,24 +6,26 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import attrs
 
+from model import store as storing
 from model.actions import ScriptedAnswer
 from model.allocation import adopt, extend
 from model.chunk import chunk_tokens
-from model.composition import answer_of, assignments, claim_of
+from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
-from model.plan import Copy, Load, Table
+from model.plan import Copy, Fetch, Load, Table
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted
 from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
+from model.store import Store
 from model.tokens import Prefix
 
 
@@ -95,7 +97,7 @@ class PutOff(Exception):
 
 
 def ask(
-    configuration: Configuration, policy: Policy, request: Request, asked: int
+    configuration: Configuration, policy: Policy, request: Request, asked: int, stores: Mapping[str, Store]
 ) -> tuple[Answer, tuple[Answer, ...], Request]:
     """What the connector answers from boundary `asked`, what each leaf that was asked said, and the request with the
     asking noted on each leaf."""
@@ -107,8 +109,13 @@ def ask(
     answers: list[Answer] = []
 
     def ask_leaf(leaf: Leaf) -> Answer:
-        answers.append(answer_as_scripted(leaf))
+        answers.append(answer_as_scripted(leaf) if leaf.store is None else answer_from_store(leaf))
         return answers[-1]
+
+    def answer_from_store(leaf: Leaf) -> Answer:
+        assert leaf.store is not None
+        tokens = storing.answer(configuration, leaf.store, stores[leaf.name], request.tokens, asked)
+        return Answer(unknown=False, tokens=tokens, asynchronous=leaf.store.asynchronous, source=leaves.index(leaf))
 
     def answer_as_scripted(leaf: Leaf) -> Answer:
         script = request.answers.get(leaf.name, (ScriptedAnswer(0),))
@@ -125,7 +132,7 @@ def ask(
 
 
 def decide(
-    configuration: Configuration, policy: Policy, pool: Pool, request: Request
+    configuration: Configuration, policy: Policy, pool: Pool, request: Request, stores: Mapping[str, Store]
 ) -> tuple[Decision | None, Request]:
     """What the policy decides for the request; no decision if the connector's answer is unknown.
 
@@ -141,7 +148,7 @@ def decide(
     lookup = look_up(policy, configuration, pool, request.tokens, offered)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
-    answer, said, request = ask(configuration, policy, request, asked)
+    answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
     local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
@@ -177,6 +184,7 @@ def admit(
     budget: int,
     states_this_step: frozenset[Label],
     others: Collection[Request],
+    stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is
     left free if it loads asynchronously."""
@@ -205,7 +213,7 @@ def admit(
         allotment(request.name, expected, free, None)
         raise
     allotments = allotment(request.name, expected, free, pool)
-    loads = _loads(configuration, policy, request, decision, asynchronous)
+    loads = _loads(configuration, policy, request, decision, asynchronous, stores)
     status = Status.LOADING if asynchronous else Status.RUNNING
     request = attrs.evolve(
         request, computed=decision.resume, status=status, loads=loads if asynchronous else (), started=False
@@ -229,24 +237,39 @@ def _hits(configuration: Configuration, decision: Decision) -> tuple[Table, ...]
 
 
 def _loads(
-    configuration: Configuration, policy: Policy, request: Request, decision: Decision, asynchronous: bool
+    configuration: Configuration,
+    policy: Policy,
+    request: Request,
+    decision: Decision,
+    asynchronous: bool,
+    stores: Mapping[str, Store],
 ) -> tuple[Load, ...]:
     """What is announced to each leaf (`update_state_after_alloc`). A leaf that was told 0 tokens loads nothing, unless
     its conduct is to write all the same."""
     if configuration.connector is None or decision.external == 0:
         return ()
+
+    def fetches(told: Assignment, end: int) -> tuple[Fetch, ...]:
+        if told.leaf.store is None or told.tokens == 0:
+            return ()
+        store = stores[told.leaf.name]
+        return storing.fetches(
+            configuration, told.leaf.store, store, request.tokens, request.tables, decision.local, end
+        )
+
     return tuple(
         Load(
             request=request.name,
             leaf=told.leaf,
             prefix=request.tokens,
             start=decision.local,
-            end=decision.local + (told.tokens or decision.external),
+            end=(end := decision.local + (told.tokens or decision.external)),
             tables=request.tables,
             local=decision.reached,
             backed=decision.backed,
             asynchronous=asynchronous,
             assigned=told.tokens > 0,
+            fetches=fetches(told, end),
         )
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
         if told.tokens > 0 or told.leaf.conduct.writes_unassigned

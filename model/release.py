@@ -1,6 +1,7 @@
 """What changed in the scheduler and the worker between releases, beside the cache-hit policy.
 
-Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release. Only
+Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release, but for
+`reservation`, for every release estimates, and for `prompt_tail` and `waiting_order`, which are those of 0.28. Only
 switches that something reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
 """
 
@@ -153,6 +154,24 @@ class JunctionRule(enum.Enum):
     """The longest hit that all full-attention groups share (proposed in vLLM #56142)."""
 
 
+class WindowPublication(enum.Enum):
+    """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
+
+    EVERY_HIT_BOUNDARY = "every_hit_boundary"
+    """Of all that a hit may end at (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
+
+
+class WaitingOrder(enum.Enum):
+    """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
+
+    SKIPPED_FIRST = "skipped_first"
+    """Those that were tried and had to go on waiting, for a load or for an answer (up to 0.30)."""
+    HOLDERS_FIRST = "holders_first"
+    """Those that hold blocks; the others keep their turn (from 0.31)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -164,6 +183,8 @@ class Release:
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
     outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
     reservation: Reservation = Reservation.BY_TAKING
+    window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
+    waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
@@ -179,16 +200,31 @@ NEWEST = Release()
 _BEFORE_033 = Release(junction_retention=JunctionRetention.ITSELF)
 _BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _BEFORE_030 = attrs.evolve(_BEFORE_032, replay_boundaries=ReplayBoundaries.PROMPT_END)
-_BEFORE_027 = attrs.evolve(_BEFORE_030, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
+_BEFORE_029 = attrs.evolve(
+    _BEFORE_030,
+    tail_copy_hold=TailCopyHold.UNTIL_FREED,
+    window_publication=WindowPublication.SCHEDULER_BLOCKS,
+)
+_BEFORE_028 = attrs.evolve(
+    _BEFORE_029,
+    truncation=Truncation.EVERY_GROUP_COVERS,
+    running_mark=RunningMark.NEW_STATE_BLOCK,
+)
+_BEFORE_027 = attrs.evolve(
+    _BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE
+)
 _BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
 
 RELEASES: dict[str, Release] = {
     "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
     "0.24": _BEFORE_026,
     "0.26": _BEFORE_027,
-    "0.27": _BEFORE_030,
+    "0.27": _BEFORE_028,
+    "0.28": _BEFORE_029,
+    "0.29": _BEFORE_030,
     "0.30": _BEFORE_032,
     "0.32": _BEFORE_033,
     "0.33": NEWEST,
 }
-"""Rules by the release in which the set appeared first."""
+"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
+the rule of 0.31 that orders queues in another way, `waiting_order`."""

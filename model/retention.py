@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from model.configuration import Configuration
 from model.geometry import columns_for, floor_to
-from model.release import JunctionRetention, ReplayBoundaries
+from model.release import JunctionRetention, ReplayBoundaries, WindowPublication
 from model.request import Request
 
 
@@ -21,13 +21,15 @@ def is_kept(configuration: Configuration, request: Request, index: int, column: 
     # What a hit needs before its boundary, and the block after it that is dropped, in columns.
     drops = int(index in configuration.dropping and not group.recurrent)
     needed = 1 if group.window is None else columns_for(group.window - 1, group.block) + drops
-    segment = configuration.hit_alignment if retention is None else retention
+    every = configuration.release.window_publication is WindowPublication.EVERY_HIT_BOUNDARY
+    alignment = configuration.hit_alignment if every else configuration.scheduler_block
+    segment = alignment if retention is None else retention
     columns = segment // group.block
     if segment and (needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)):
         return True
     if retention is None:
         return False
-    aligned = (floor_to(kept, configuration.hit_alignment) for kept in _boundaries(configuration, request, index))
+    aligned = (floor_to(kept, alignment) for kept in _boundaries(configuration, request, index))
     return any(-needed <= column - (boundary // group.block + drops) < 0 for boundary in aligned)
 
 

@@ -10,6 +10,8 @@ class Feature(enum.Enum):
 
     PARTIAL_TAILS = "partial tails"
     """A hash unit below the Mamba block: hits may end inside a block."""
+    STORES = "stores"
+    """Connectors that keep objects, each of which may go by itself."""
     DRAFT_MODEL = "draft model"
     """Some attention groups hold layers of a draft model: their hits drop a block."""
     SPARSE_RETENTION = "sparse retention"

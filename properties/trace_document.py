@@ -11,7 +11,7 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -28,6 +28,7 @@ ACTION_NAMES: dict[str, type[Action]] = {
     "step": Step,
     "drain": Drain,
     "evict": Evict,
+    "evict_object": EvictObject,
     "end_load": EndLoad,
     "abort": Abort,
     "preempt": Preempt,
@@ -42,7 +43,7 @@ class TraceDocumentError(DocumentError):
 
 def trace_to_document(trace: Trace) -> dict[str, Any]:
     """The JSON value of `trace`."""
-    return {"schema": SCHEMA, **_CONVERTER.unstructure(trace)}
+    return {"schema": SCHEMA, **CONVERTER.unstructure(trace)}
 
 
 def trace_from_document(document: object) -> Trace:
@@ -52,7 +53,7 @@ def trace_from_document(document: object) -> Trace:
     _check_version(document.get("schema"))
     body = {key: value for key, value in document.items() if key != "schema"}
     try:
-        return strict_json.structure(body, Trace, _CONVERTER)
+        return strict_json.structure(body, Trace, CONVERTER)
     except DocumentError as error:
         raise TraceDocumentError(str(error)) from None
 
@@ -152,4 +153,5 @@ def _make_converter() -> Converter:
     return converter
 
 
-_CONVERTER = _make_converter()
+CONVERTER = _make_converter()
+"""Reads and writes the values of traces."""

@@ -56,6 +56,12 @@ class Scope:
                 f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
                 "local attention; use fuzz"
             )
+        connector = self.configuration.connector
+        for leaf in () if connector is None else leaves_of(connector):
+            if leaf.store is not None:
+                raise ScopeError(
+                    f"scope {self.name}: leaf {leaf.name!r} keeps objects, which a search does not know yet"
+                )
         if self.configuration.mamba_block not in (None, self.configuration.hash_block):
             raise ScopeError(
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "

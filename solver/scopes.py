@@ -153,7 +153,7 @@ _EVERY_SCOPE = (
     ),
 )
 
-_RULES_OF_028 = RELEASES["0.27"]
+_RULES_OF_028 = RELEASES["0.28"]
 """The models for other tools (benchmarks/) were written by the rules of the release that the default policy is of."""
 
 SCOPES: dict[str, Scope] = {

@@ -487,12 +487,17 @@ class Engine:
             },
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
-            "skipped": [request.request_id for request in getattr(scheduler, "skipped_waiting", ())],
+            "skipped": [request.request_id for request in self._skipped()],
             "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
+
+    def _skipped(self) -> Any:
+        """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
+        scheduler = self._scheduler
+        return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)

@@ -56,7 +56,7 @@ class Run:
         self, *groups: Group, pool: int, connector: Connector | None = None, eviction: Eviction = Eviction.LRU
     ) -> None:
         self.system = initial(
-            Configuration(groups, pool, budget=100, connector=connector, eviction=eviction, release=RELEASES["0.27"])
+            Configuration(groups, pool, budget=100, connector=connector, eviction=eviction, release=RELEASES["0.28"])
         )
 
     def do(self, *actions: Action) -> None:

@@ -8,16 +8,8 @@ from model.actions import Drain, Step
 from model.request import Status
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
-from properties.invariants.reach import understated, unkept
-
-
-def reach(observation: Observation) -> Iterator[Finding]:
-    for admission in observation.admissions:
-        for message in understated(observation.after.configuration, admission.decision):
-            yield None, message
-    if observation.plan is not None:
-        for message in unkept(observation):
-            yield None, message
+from properties.invariants.reach import lookup_understated, unkept
+from properties.invariants.stores import half_saved, understated
 
 
 def progress(observation: Observation) -> Iterator[Finding]:
@@ -37,6 +29,12 @@ def progress(observation: Observation) -> Iterator[Finding]:
         return
     for name, request in after.scheduler.requests.items():
         yield None, f"{name} is {request.status.value} at {request.computed} of {len(request.tokens)} tokens for ever"
+
+
+def reach(observation: Observation) -> Iterator[Finding]:
+    of_stores = (*understated(observation), *half_saved(observation))
+    for message in (*lookup_understated(observation), *unkept(observation), *of_stores):
+        yield None, message
 
 
 ENTRIES = (
@@ -63,7 +61,6 @@ ENTRIES = (
             "vllm #56972",
         ),
         proof="reconciling lookup: no greater boundary is common to all groups",
-        waits_for="stored objects",
         predicate=reach,
     ),
     Invariant(

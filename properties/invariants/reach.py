@@ -15,8 +15,13 @@ from model.system import Observation
 from properties import wording
 
 
-def understated(configuration: Configuration, decision: Decision) -> Iterator[str]:
+def lookup_understated(observation: Observation) -> Iterator[str]:
     """A common hit below a boundary that is valid in every group and has a block to drop in each draft group."""
+    for admission in observation.admissions:
+        yield from _below_what_is_valid(observation.after.configuration, admission.decision)
+
+
+def _below_what_is_valid(configuration: Configuration, decision: Decision) -> Iterator[str]:
     lookup = decision.lookup
     common, view = lookup.summary.common, lookup.views[0]
     drafts = [view for view in lookup.views if any(configuration.groups[index].draft for index in view.indexes)]
@@ -66,7 +71,8 @@ def promised(configuration: Configuration, request: Request) -> frozenset[int]:
 
 def unkept(observation: Observation) -> Iterator[str]:
     """A chunk of a prompt passes a promised boundary, and what a hit there needs is not cached."""
-    assert observation.plan is not None
+    if observation.plan is None:
+        return
     configuration = observation.after.configuration
     spoilt = {*observation.rolled_back, *observation.preempted}
     junctions = {
