@@ -130,10 +130,11 @@ def publish(
     states: set[Label] = set()
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         drops = index in dropping
-        full = (min(known, cacheable + group.block) if drops and cacheable else cacheable) // group.block
+        own = min(known, cacheable + group.block) if drops and cacheable else cacheable
+        full = own // group.block
         for column in range(request.published[index], full):
             block = table[column]
-            if block != NULL_BLOCK and is_kept(configuration, request, index, column):
+            if block != NULL_BLOCK and is_kept(configuration, request, index, column, own):
                 label = Label(index, request.tokens[: (column + 1) * group.block])
                 pool = pool.publish(block, label)
                 if group.recurrent:

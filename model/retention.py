@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from model.configuration import Configuration
 from model.geometry import columns_for, floor_to
-from model.release import JunctionRetention, ReplayBoundaries, WindowPublication
+from model.partial_tails import last_boundary
+from model.release import JunctionRetention, PromptTail, ReplayBoundaries, WindowPublication
 from model.request import Request
 
 
-def is_kept(configuration: Configuration, request: Request, index: int, column: int) -> bool:
-    """Whether the full block in `column` of group `index` is cached."""
+def is_kept(configuration: Configuration, request: Request, index: int, column: int, tokens: int) -> bool:
+    """Whether the full block in `column` of group `index` is cached, when `tokens` tokens of the request can be."""
     group, retention = configuration.groups[index], configuration.retention
     if group.window is None and (not group.recurrent or retention is None):
         return True
@@ -29,8 +30,18 @@ def is_kept(configuration: Configuration, request: Request, index: int, column: 
         return True
     if retention is None:
         return False
+    if group.recurrent and (column + 1) * group.block == tokens == _prompt_state(configuration, request):
+        return True
     aligned = (floor_to(kept, alignment) for kept in _boundaries(configuration, request, index))
     return any(-needed <= column - (boundary // group.block + drops) < 0 for boundary in aligned)
+
+
+def _prompt_state(configuration: Configuration, request: Request) -> int:
+    """The last hash boundary of the prompt: from 0.32 the state of a chunk that ends there is cached also if a block
+    does, and whatever retention says (`_cache_partial_tail_block`); 0 before that."""
+    if configuration.release.prompt_tail is PromptTail.WITHIN_PROMPT:
+        return 0
+    return last_boundary(configuration, request.prompt_length, configuration.hash_block)
 
 
 def _boundaries(configuration: Configuration, request: Request, index: int) -> tuple[int, ...]:
