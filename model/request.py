@@ -37,7 +37,9 @@ class Request:
     to be copied before the request writes on (vLLM: `_partial_hit_reqs`). `unmarked` says that it has not taken a
     recurrent block yet and counts as one that never ran (see `RunningMark`). `held` are blocks outside its tables that
     are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
-    (vLLM: `_inflight_prefills`; see `Reservation`).
+    (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
+    announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
+    report one.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Request:
     unmarked: bool = False
     held: Table = ()
     prefilling: bool = False
+    transferred: frozenset[str] = frozenset()
+    reported: bool = False
 
     @property
     def uncomputed(self) -> int:

@@ -12,6 +12,8 @@ class Feature(enum.Enum):
     """A hash unit below the Mamba block: hits may end inside a block."""
     STORES = "stores"
     """Connectors that keep objects, each of which may go by itself."""
+    PEERS = "peers"
+    """Connectors that transfer a request's own blocks from a peer, once."""
     DRAFT_MODEL = "draft model"
     """Some attention groups hold layers of a draft model: their hits drop a block."""
     SPARSE_RETENTION = "sparse retention"

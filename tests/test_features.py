@@ -29,8 +29,8 @@ def test_a_hash_unit_below_the_mamba_block_is_drawn_only_where_it_is_asked_for(d
     assert drawn.mamba_block in (None, *(width * drawn.hash_block for width in (1, 2, 4)))
 
 
-def test_the_repaired_policy_holds_with_every_feature() -> None:
-    results = fuzz(POLICIES["reference"], attrs.evolve(PROFILES["quick"], runs=25), features=frozenset(Feature))
+def test_the_repaired_policy_holds_with_partial_tails() -> None:
+    results = fuzz(POLICIES["reference"], attrs.evolve(PROFILES["quick"], runs=25), features=TAILS)
     assert not [result for result in results if result.verdict is Verdict.VIOLATED]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import attrs
@@ -11,6 +11,7 @@ from model.execution import BadRead, Reason
 from model.geometry import column_ending_at
 from model.pool import NULL_BLOCK, Label
 from model.request import Status
+from model.saving import referenced
 from model.system import Observation, System
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
@@ -161,10 +162,12 @@ def no_leak(observation: Observation) -> Iterator[Finding]:
 def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
     held = holdings(system)
-    aside = [block for request in system.scheduler.requests.values() for block in request.held]
+    saved = Counter(referenced(system.scheduler))
+    aside = Counter(block for request in system.scheduler.requests.values() for block in request.held)
     for block, refs in enumerate(pool.refs):
-        if refs > len(held.get(block, ())) + aside.count(block):
-            yield f"block {block} has {refs} references but is in {len(held.get(block, ()))} table entries"
+        if refs > len(held.get(block, ())) + saved[block] + aside[block]:
+            of_saves = f" and the source of {saved[block]} saves" if saved[block] else ""
+            yield f"block {block} has {refs} references but is in {len(held.get(block, ()))} table entries{of_saves}"
     unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
     if sorted(pool.free) != unreferenced:
         yield f"free are {sorted(pool.free)}, unreferenced are {unreferenced}"
@@ -223,7 +226,7 @@ ENTRIES = (
         "recurrent blocks.",
         reason="A leaked block is lost until the engine restarts.",
         reports=("SGLang #28692", "SGLang #30986"),
-        waits_for="deferred frees and blocks held by connectors",
+        waits_for="deferred frees",
         predicate=no_leak,
     ),
 )
