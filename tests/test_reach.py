@@ -12,7 +12,7 @@ from model.actions import Action, Arrive, Drain, Evict, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.errors import ConfigurationError
 from model.policies import POLICIES
-from model.release import NEWEST, DraftGroups, JunctionRule, Release, ReplayBoundaries
+from model.release import NEWEST, DraftGroups, JunctionRule, PromptTail, Release, ReplayBoundaries
 from model.system import System, apply, initial
 from model.tokens import Segment
 from properties.judge import violations
@@ -24,7 +24,7 @@ MAMBA = Group(GroupKind.MAMBA, 4)
 MAMBA_OF_2 = Group(GroupKind.MAMBA, 2)
 WINDOW = Group(GroupKind.SLIDING_WINDOW, 4, window=5)
 
-PROMPT_END = Release(replay_boundaries=ReplayBoundaries.PROMPT_END)
+PROMPT_END = Release(replay_boundaries=ReplayBoundaries.PROMPT_END, prompt_tail=PromptTail.WITHIN_PROMPT)
 EVERY_GROUP = Release(draft_groups=DraftGroups.EVERY_GROUP)
 SHARED = Release(junction_rule=JunctionRule.SHARED_BY_DENSE_GROUPS)
 
