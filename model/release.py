@@ -228,3 +228,13 @@ RELEASES: dict[str, Release] = {
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
 the rule of 0.31 that orders queues in another way, `waiting_order`."""
+
+
+def rules_of(version: str) -> Release:
+    """The rules of a vLLM release ("0.28.0"): of the newest set that appeared no later."""
+    sets = {_number(name): rules for name, rules in RELEASES.items()}
+    return sets[max((number for number in sets if number <= _number(version)), default=min(sets))]
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
