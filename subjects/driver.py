@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import math
 import os
 import sys
 import tempfile
@@ -64,6 +65,7 @@ class Vllm:
         self.structured_output: Any = import_module("vllm.v1.structured_output")
         self.sampling: Any = import_module("vllm.sampling_params")
         self.connector: Any = import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        self.environment: Any = import_module("vllm.envs")
         self.factory: Any = import_module("vllm.distributed.kv_transfer.kv_connector.factory")
         self.version: str = str(import_module("vllm").__version__)
         self.cache_utils.init_none_hash(self.hashing.sha256)
@@ -117,6 +119,8 @@ class Vllm:
                 return call(self.specs.FullAttentionSpec, **attention)
             case "sliding_window":
                 return call(self.specs.SlidingWindowSpec, sliding_window=group["window"], **attention)
+            case "chunked_local":
+                return call(self.specs.ChunkedLocalAttentionSpec, attention_chunk_size=group["chunk"], **attention)
             case "mamba":
                 return call(
                     self.specs.MambaSpec,
@@ -220,6 +224,7 @@ class Engine:
         hash_block: int,
         budget: int,
         connector: dict[str, Any] | None,
+        retention: int | None = None,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -242,8 +247,10 @@ class Engine:
                 vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
                 for i, spec in enumerate(specs)
             ],
-            prefix_cache_retention_interval=None,
+            prefix_cache_retention_interval=retention,
         )
+        # Up to 0.28 the environment sets it.
+        vllm.environment.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = retention
         if hasattr(vllm.managers, "register_all_kvcache_specs"):
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
@@ -499,6 +506,44 @@ class Engine:
             failed = request.request_id in self._scheduler.failed_recving_kv_req_ids
             return "LOAD_FAILED" if failed else "LOADED"
         return status
+
+    def store_hits(
+        self, groups: list[dict[str, Any]], hash_block: int, lookups: list[tuple[int, list[list[int]]]]
+    ) -> dict[str, Any]:
+        """What vLLM's store lookup finds for each (N, keys)."""
+        lookup = StoreLookup(self._vllm, groups, hash_block)
+        return {"found": [lookup.found(N, keys) for N, keys in lookups]}
+
+
+class StoreLookup:
+    """vLLM's own lookup over the objects of a store (`MooncakeStoreCoordinator`), without a scheduler."""
+
+    def __init__(self, vllm: Vllm, groups: list[dict[str, Any]], hash_block: int) -> None:
+        module = import_module("vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.coordinator")
+        self._pool: Any = module.ExternalCachedBlockPool
+        self._specs = [vllm.spec(group) for group in groups]
+        self._hash_block = hash_block
+        if hasattr(vllm.managers, "register_all_kvcache_specs"):
+            vllm.managers.register_all_kvcache_specs(vllm.vllm_config)
+        self._coordinator = module.MooncakeStoreCoordinator(
+            [vllm.specs.KVCacheGroupSpec([f"layer{number}"], spec) for number, spec in enumerate(self._specs)],
+            math.lcm(*(spec.block_size for spec in self._specs)),
+            hash_block,
+        )
+
+    def found(self, N: int, keys: list[list[int]]) -> int:
+        """The boundary that is found for `N` tokens below the last one; `keys` are (group, boundary) of the objects."""
+        hashes = [number.to_bytes(4, "big") for number in range(N // self._hash_block)]
+        exists = {
+            (group, bytes(of_group[boundary // self._specs[group].block_size - 1]))
+            for group, boundary in keys
+            for of_group in (self._coordinator.block_hashes_for_spec(hashes, self._specs[group]),)
+        }
+        length = self._coordinator.align_lookup_length(N - 1)
+        if length <= 0:
+            return 0
+        _, hit = self._coordinator.find_longest_cache_hit(hashes, length, self._pool(self._hash_block, exists))
+        return int(hit)
 
 
 def serve() -> None:
