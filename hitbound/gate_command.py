@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,17 @@ import attrs
 import click
 
 from hitbound import engines
+from hitbound.examples import runs_of
 from hitbound.formats import FORMATS, rendered
 from hitbound.gate_configuration import Gate, Profile, find_gate
-from hitbound.known_findings import KnownFinding, KnownFindingsError, read_known, stale
+from hitbound.gate_text import short_text
+from hitbound.known_findings import read_known
+from hitbound.matrix import named
 from hitbound.progress import progress
 from hitbound.report import Report
-from hitbound.report_text import short_text
 from hitbound.terminal import show
 from model.errors import HitboundError
+from model.trace import Trace
 from properties.strict_json import write_text
 
 FILE = click.Path(path_type=Path)
@@ -61,16 +65,7 @@ def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@attrs.frozen
-class GateOutcome:
-    """The report of a gate, and what its file of known findings names that did not occur."""
-
-    report: Report
-    known_file: Path | None
-    stale: tuple[KnownFinding, ...]
-
-
-def gate_outcome(file: Path | None, revision: str | None, profile: str | None, quiet: bool) -> GateOutcome:
+def gate_report(file: Path | None, revision: str | None, profile: str | None, quiet: bool) -> Report:
     """Run the gate."""
     from hitbound.changes import changes_since
     from hitbound.gate_run import policies_of, run_gate
@@ -78,13 +73,11 @@ def gate_outcome(file: Path | None, revision: str | None, profile: str | None, q
     gate = find_gate(file)
     if profile is not None:
         gate = Gate(gate.file, attrs.evolve(gate.configuration, profile=Profile(profile)))
-    known_file = gate.path(gate.configuration.known) if gate.configuration.known else None
-    known = read_known(known_file) if known_file else ()
+    known = read_known(gate.path(gate.configuration.known)) if gate.configuration.known else ()
     policies = policies_of(gate)
     changes = changes_since(revision, policies) if revision is not None else ()
     with progress(quiet) as say:
-        report = run_gate(gate, policies, known, changes, say)
-    return GateOutcome(report, known_file, stale(known, report.judgements))
+        return run_gate(gate, policies, known, changes, say)
 
 
 def read_outputs(outputs: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
@@ -98,18 +91,25 @@ def read_outputs(outputs: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
     return tuple(read)
 
 
-def publish(outcome: GateOutcome, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:
+def smallest_traces(report: Report) -> dict[str, Trace]:
+    """The trace of each run that the report draws, by a name for its file."""
+    found: dict[str, Trace] = {}
+    for policy in report.policies:
+        for first, *_ in runs_of(report.of(policy)):
+            name = re.sub(r"[^\w.-]+", "-", f"{policy.name}-{named(first)}".replace("E > 0", "E").replace("E = 0", "L"))
+            if first.result.trace is not None:
+                found[name.strip("-")] = first.result.trace
+    return found
+
+
+def publish(report: Report, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:
     """Write and print the report; the exit code."""
-    report = outcome.report
     for output_form, path in outputs:
         _write(path, rendered(report, output_form, width))
     if form == "text":
         show(short_text(report, width) if quiet else rendered(report, form, width))
     else:
         click.echo(rendered(report, form, width), nl=False)
-    if outcome.stale:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in outcome.stale)
-        raise KnownFindingsError(f"{outcome.known_file}: these findings no longer occur, remove them: {gone}")
     return report.code
 
 

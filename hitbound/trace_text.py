@@ -16,6 +16,9 @@ from model.policy import Policy
 from model.system import Observation
 from properties.replay import replay
 
+DRAWN_WIDTH = 100
+"""Characters of a line of a drawn run where no terminal says how many fit."""
+
 
 def trace_text(judgement: Judgement, policy: Policy, width: int) -> Iterator[str]:
     """The lines of the run that shows a violation, under `policy` or on a real engine; nothing without a trace."""

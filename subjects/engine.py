@@ -17,7 +17,7 @@ from model.composition import claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.lookup import look_up
-from model.plan import Chunk, Load, StepPlan, Table
+from model.plan import Chunk, Copy, Load, StepPlan, Table
 from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy
 from model.pool import NULL_BLOCK, Label, Pool
 from model.request import Request, Status
@@ -77,7 +77,7 @@ class SubjectEngine:
         for admission in admissions:
             if any(load.asynchronous for load in admission.loads):
                 self.loads[admission.decision.request] = admission.loads
-        plan = self._plan(step, admissions, texts)
+        plan = self._plan(reply, admissions, texts)
         worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
         return Observation(
@@ -92,7 +92,8 @@ class SubjectEngine:
             preempted=tuple(step["preempted"]),
         )
 
-    def _plan(self, step: dict[str, Any], admissions: tuple[Admission, ...], texts: dict[str, Prefix]) -> StepPlan:
+    def _plan(self, reply: dict[str, Any], admissions: tuple[Admission, ...], texts: dict[str, Prefix]) -> StepPlan:
+        step = reply["step"]
         groups = len(self.system.configuration.groups)
         chunks = []
         for name, count in step["scheduled"]:
@@ -109,7 +110,12 @@ class SubjectEngine:
                 )
             )
         synchronous = (load for admission in admissions for load in admission.loads if not load.asynchronous)
-        return StepPlan(chunks=tuple(chunks), loads=tuple(synchronous), taken=tuple(step["taken"]))
+        return StepPlan(
+            chunks=tuple(chunks),
+            loads=tuple(synchronous),
+            taken=tuple(step["taken"]),
+            copies=tuple(_copy(source, destination, reply) for source, destination in step["copies"]),
+        )
 
     def _admission(self, attempt: dict[str, Any], step: dict[str, Any], texts: dict[str, Prefix]) -> Admission:
         configuration = self.system.configuration
@@ -216,6 +222,15 @@ class SubjectEngine:
         )
 
 
+def _copy(source: int, destination: int, reply: dict[str, Any]) -> Copy:
+    """The group is that of the table entry that has the destination; only there it is told whether it replaces."""
+    for shown in reply["requests"].values():
+        for group, table in enumerate(shown["tables"]):
+            if destination in table:
+                return Copy(group, source, destination, replaces=True)
+    return Copy(0, source, destination, replaces=False)
+
+
 def _admitted(step: dict[str, Any]) -> list[dict[str, Any]]:
     """Attempts that admitted a request with nothing computed."""
     asked = {request for request, *_ in step["asked"]}
@@ -228,15 +243,19 @@ def _admitted(step: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _pool(configuration: Configuration, reply: dict[str, Any], texts: dict[str, Prefix]) -> Pool:
     labels: list[Label | None] = [None] * len(reply["references"])
+    aliases: dict[int, tuple[Label, ...]] = {}
     cached: dict[Label, tuple[int, ...]] = {}
     for group, request, boundary, blocks in reply["labels"]:
         # A shorter entry for the prompt's last hash unit, which no lookup probes without fine-grained hits.
-        if boundary % configuration.groups[group].block:
+        if boundary % configuration.groups[group].block and not configuration.fine_grained:
             continue
         label = Label(group, texts[request][:boundary])
         cached[label] = (*cached.get(label, ()), *blocks)
         for block in blocks:
-            labels[block] = label
+            if labels[block] is None:
+                labels[block] = label
+            else:
+                aliases[block] = (*aliases.get(block, ()), label)
     # vLLM keeps a reference on the null block, which means nothing: it is never taken.
     refs = (0, *reply["references"][1:])
-    return Pool(refs=refs, labels=tuple(labels), free=tuple(reply["free"]), cached=cached)
+    return Pool(refs=refs, labels=tuple(labels), free=tuple(reply["free"]), cached=cached, aliases=aliases)

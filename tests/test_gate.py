@@ -118,6 +118,7 @@ def test_in_pyproject_the_key_is_named_with_its_table(tmp_path: Path, text: str,
         ({"hitbound.toml": 'policies = ["vllm-9"]'}, [], "no such policy"),
         ({"hitbound.toml": 'policies = ["vllm-0.28"]\nknown = "none.json"'}, [], "none.json: cannot be read"),
         ({"hitbound.toml": 'policies = ["vllm-0.28"]\ncorpus = "none"'}, [], "there is no trace"),
+        ({"hitbound.toml": 'policies = ["vllm-0.28", "vllm-0.28"]'}, [], "is called 'vllm-0.28', as another policy is"),
         ({}, ["--output", "sarif"], "expected FORMAT=FILE"),
         ({}, ["--output", "pdf=x.pdf"], "with a format of text, json, sarif, junit, github, markdown"),
         ({}, ["--format", "pdf"], "'pdf' is not one of"),
@@ -205,6 +206,26 @@ def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_known_finding_passes_and_one_that_is_gone_does_not(hitbound: Hitbound, tmp_path: Path) -> None:
+    configured(tmp_path, 'policies = ["vllm-0.24"]\nengines = ["corpus"]\nknown = "known.json"')
+    known = tmp_path / "known.json"
+    known.write_text('{"schema": "hitbound-known/1", "findings": []}', encoding="utf-8")
+    report = hitbound("gate", "--format", "json").json
+    findings = [
+        {key: each[key] for key in ("policy", "property", "cell", "signature")} | {"why": "the era's own fault"}
+        for each in report["results"]
+        if each["verdict"] == "VIOLATED"
+    ]
+    known.write_text(json.dumps({"schema": "hitbound-known/1", "findings": findings}), encoding="utf-8")
+    assert hitbound("gate").code == 0
+    gone = {**findings[0], "property": "HIT-SHRINK"}
+    known.write_text(json.dumps({"schema": "hitbound-known/1", "findings": [*findings, gone]}), encoding="utf-8")
+    ran = hitbound("gate", "--format", "github")
+    assert ran.code == 5
+    assert "no longer occurs; remove it from the file of known findings" in ran.out
+
+
+@pytest.mark.slow
 def test_a_faulty_policy_is_red_in_every_format_at_once(hitbound: Hitbound, tmp_path: Path) -> None:
     configured(tmp_path, 'policies = ["policy.py:NoFallback"]\nprofile = "quick"\nengines = ["prove"]')
     (tmp_path / "policy.py").write_text(FAULTY.read_text(encoding="utf-8"), encoding="utf-8")
@@ -219,7 +240,7 @@ def test_a_faulty_policy_is_red_in_every_format_at_once(hitbound: Hitbound, tmp_
     assert place == {"artifactLocation": {"uri": "policy.py"}, "region": {"startLine": 7}}
     assert (tmp_path / "out/r.xml").exists()
     assert "NOT passed" in (tmp_path / "out/r.md").read_text(encoding="utf-8")
-    assert list((tmp_path / "found").glob("HIT-RESUME-*.json"))
+    assert [path.name for path in (tmp_path / "found").iterdir()] == ["policy.py-NoFallback-HIT-RESUME-L.json"]
 
 
 @pytest.mark.slow

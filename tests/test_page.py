@@ -13,11 +13,14 @@ from xml.etree import ElementTree
 import attrs
 import pytest
 
+from hitbound.corpus import cases, corpus
 from hitbound.draw_command import NothingToDraw, drawn
+from hitbound.explain_trace import trace_explained
 from hitbound.formats import rendered
 from hitbound.gate import judge
 from hitbound.report import Report
 from hitbound.report_html import TEMPLATES
+from hitbound.trace_page import trace_view
 from model.policies import POLICIES
 from properties.trace_document import read_trace
 from properties.verdict import Result, Verdict
@@ -25,6 +28,8 @@ from tests.command_line import CORPUS, Hitbound
 
 POLICY = POLICIES["vllm-0.24"]
 TRACES = ("S01.json", "S02.json")
+PROPERTIES = ("HIT-RESUME", "CAP-MEET")
+"""What POLICY violates on them."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -32,14 +37,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 def page() -> str:
     results = [
         Result(
-            property="HIT-RESUME",
+            property=property,
             engine="fuzz",
             verdict=Verdict.VIOLATED,
             required=True,
             reason="<script>alert(1)</script>",
             trace=read_trace(CORPUS / name),
         )
-        for name in TRACES
+        for name, property in zip(TRACES, PROPERTIES, strict=True)
     ]
     return rendered(Report("gate", (POLICY,), judge(POLICY, results, both_solvers=False)), "html", 100)
 
@@ -101,7 +106,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_both_themes_have_the_contrast_that_accessibility_asks_for() -> None:
-    style = (TEMPLATES / "report.html.template").read_text(encoding="utf-8")
+    style = (TEMPLATES / "style.css.template").read_text(encoding="utf-8")
     palettes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     assert len(palettes) == 2
     for palette in palettes:
@@ -205,3 +210,17 @@ def test_the_browser_uses_the_theme_of_the_reader(page: str, tmp_path: Path, the
     asked = "<script>document.title = getComputedStyle(document.body).backgroundColor</script>"
     dom = browse(tmp_path, page.replace("</body>", f"{asked}</body>"), *dark, "--dump-dom")
     assert ("rgb(255, 255, 255)" in dom) == (theme == "light")
+
+
+@pytest.mark.slow
+@pytest.mark.corpus
+def test_every_trace_of_the_corpus_can_be_stepped_through_and_explained() -> None:
+    runs = [(trace, POLICIES["vllm-0.28"]) for trace in corpus()]
+    runs += [(case.before.trace, case.before.rules) for case in cases()]
+    for trace, policy in runs:
+        view = trace_view(trace, policy, "name")
+        assert view.steps
+        for step in view.steps:
+            for drawing in step.drawings:
+                ElementTree.fromstring(drawing)
+        assert list(trace_explained(trace, policy))
