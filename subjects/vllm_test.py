@@ -1,4 +1,4 @@
-"""A trace as a test for vLLM's own repository: it imports nothing of hitbound, and is there to be pasted into a change."""
+"""A trace as a test for vLLM's own repository: it imports nothing of hitbound, to be pasted into a change there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def vllm_test(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> str:
     """
     configuration = trace.configuration
     if configuration.release != NEWEST:
-        raise NotForVllm("the trace needs the rules of an older release; a test runs on the rules of the release it is in")
+        raise NotForVllm(
+            "the trace needs the rules of an older release; a test runs on the rules of the release it is in"
+        )
     words = re.findall(r"[a-z0-9]+", trace.title.lower())[:8]
     return string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=trace.title.replace("\\", " ").replace('"""', "'''"),
@@ -82,7 +84,8 @@ def _line(
             arguments = commands.command(action, texts)[1]
             said = {leaf: [tuple(answer) for answer in script] for leaf, script in arguments["answers"].items()}
             answers = f", {said}" if said else ""
-            yield f"engine.arrive({action.request!r}, {_list(arguments['prompt'])}, {_list(arguments['output'])}{answers})"
+            texts_of = f"{_list(arguments['prompt'])}, {_list(arguments['output'])}"
+            yield f"engine.arrive({action.request!r}, {texts_of}{answers})"
         case Step(failed_loads=()):
             yield f"engine.step({action.budget or ''})"
         case Drain():
