@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from model.actions import Abort, Action, Drain, EndLoad, Evict, LeafAnswers, ScriptedAnswer, Step
+from model.actions import Abort, Arrive, Drain, EndLoad, Evict, LeafAnswers, ScriptedAnswer, Step
 from model.chunk import chunk_tokens
 from model.configuration import Configuration, Group, GroupKind
 from model.plan import Copy
@@ -20,6 +20,7 @@ from model.release import (
     Release,
     Reservation,
     RunningMark,
+    SharedTail,
     TailCopyHold,
     Truncation,
     WindowPublication,
@@ -150,7 +151,7 @@ def test_a_producer_keeps_its_block_and_the_tail_moves() -> None:
     assert not replayed.violations
 
 
-def long(request: str, tokens: int, output: int) -> Action:
+def long(request: str, tokens: int, output: int) -> Arrive:
     arrival = arrive(request, tokens, 0)
     return attrs.evolve(arrival, output=(attrs.evolve(arrival.output[0], length=output),))
 
@@ -268,3 +269,35 @@ def test_the_estimate_of_a_synchronous_load_is_short_by_one() -> None:
     assert not run(V028, configuration, *actions).violations
     replayed = run(V028, attrs.evolve(configuration, release=ESTIMATING), *actions)
     assert found(replayed, "OWN-RESERVE") == [(None, "q: 3 blocks were estimated, 4 taken")]
+
+
+PUT_OFF = Release(shared_tail=SharedTail.NEXT_STEP)
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        arrive("computes", 17, 0),
+        attrs.evolve(arrive("computes", 7, 0), answers=(LeafAnswers("store", (ScriptedAnswer(5),)),)),
+    ],
+)
+@pytest.mark.parametrize("rule", [Release(), Release(prompt_tail=PromptTail.BELOW_LAST_TOKEN)])
+def test_the_inside_of_a_block_that_the_step_still_writes(computed: Arrive, rule: Release) -> None:
+    """The state that is hit is old, the attention block is of this step: its copy would be made too early."""
+    wide = (Group(GroupKind.FULL_ATTENTION, 8), Group(GroupKind.MAMBA, 8))
+    configuration = attrs.evolve(tails(*wide, connector=STORE), hash_block=4)
+    actions = (
+        long("fill", 5, 2),
+        Drain(),
+        Evict(0, "fill", 4),
+        computed,
+        arrive("copies", 6 if computed.answers else 12, 2),
+    )
+    replayed = run(REFERENCE, attrs.evolve(configuration, release=rule), *actions, Step())
+    assert [
+        message for _, message in found(replayed, "STATE-VISIBLE") if "which is written later in the step" in message
+    ]
+    assert found(replayed, "HIT-COVER")
+    repaired = run(REFERENCE, attrs.evolve(configuration, release=PUT_OFF), *actions, Step(), Drain())
+    assert any("copies" in seen.put_off for seen in repaired.observations)
+    assert not repaired.violations
