@@ -34,10 +34,13 @@ REFERENCE = POLICIES["reference"]
 FULL, WIDE = Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4)
 
 
-def tails(*groups: Group, release: Release | None = None, **more: object) -> Configuration:
+WITHIN = Release(prompt_tail=PromptTail.WITHIN_PROMPT)
+
+
+def tails(*groups: Group, release: Release = WITHIN, **more: object) -> Configuration:
     """Blocks of 4 tokens, a hash unit of 1, and as many tokens a step as there are."""
-    configuration = attrs.evolve(hybrid(None, *(groups or (FULL, WIDE)), budget=64), hash_block=1, **more)
-    return configuration if release is None else attrs.evolve(configuration, release=release)
+    configuration = hybrid(None, *(groups or (FULL, WIDE)), budget=64)
+    return attrs.evolve(configuration, hash_block=1, release=release, **more)
 
 
 def cached(system: System, text: str, group: int) -> dict[int, tuple[int, ...]]:
@@ -48,6 +51,11 @@ def cached(system: System, text: str, group: int) -> dict[int, tuple[int, ...]]:
         for label, blocks in sorted(labels.items(), key=lambda entry: len(entry[0].prefix))
         if label.group == group and label.prefix == system.texts[text][: len(label.prefix)]
     }
+
+
+def unsafe(replayed: Replay) -> list[str]:
+    """What is violated, REACH aside: up to 0.31 a prompt that ends at a hash boundary is cached there in vain."""
+    return [violation.message for violation in replayed.violations if violation.property != "REACH"]
 
 
 def last(replayed: Replay) -> System:
@@ -88,7 +96,7 @@ def test_the_last_boundary_of_the_prompt_is_cached_and_hit() -> None:
     assert cached(last(replayed), "p", 0).keys() == cached(last(replayed), "p", 1).keys() == {4, 6}
     decision = replayed.observations[-1].admissions[0].decision
     assert (decision.local, decision.external, decision.summary.common, decision.summary.aligned_common) == (6, 0, 6, 4)
-    assert not replayed.violations
+    assert not unsafe(replayed)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def test_a_block_wider_than_a_step_keeps_private_state() -> None:
     chunks = [chunk for seen in replayed.observations if seen.plan for chunk in seen.plan.chunks]
     assert [(chunk.computed, chunk.end) for chunk in chunks] == [(0, 3), (3, 6), (6, 8), (8, 10)]
     assert cached(last(replayed), "p", 1).keys() == {8, 10}
-    assert not replayed.violations
+    assert not unsafe(replayed)
 
 
 def test_a_reader_goes_on_in_copies() -> None:
@@ -138,7 +146,7 @@ def test_a_reader_goes_on_in_copies() -> None:
     made = [copy for copy in copies(replayed) if copy.replaces]
     assert [(copy.group, copy.source) for copy in made] == [(0, before[0]), (1, before[1])]
     assert [tables(replayed, "q")[copy.group][1] for copy in made] == [copy.destination for copy in made]
-    assert not replayed.violations
+    assert not unsafe(replayed)
 
 
 def test_a_producer_keeps_its_block_and_the_tail_moves() -> None:
@@ -148,7 +156,7 @@ def test_a_producer_keeps_its_block_and_the_tail_moves() -> None:
     held = replayed.observations[2].after.scheduler.requests["p"].tables[1]
     assert moved.source == held[1]
     assert cached(last(replayed), "p", 1)[6] == (moved.destination,)
-    assert not replayed.violations
+    assert not unsafe(replayed)
 
 
 def long(request: str, tokens: int, output: int) -> Arrive:
@@ -160,7 +168,7 @@ def test_a_full_block_keeps_the_tail_as_an_alias() -> None:
     replayed = run(V028, tails(), long("p", 6, 4), Drain())
     assert cached(last(replayed), "p", 0) == {4: (1,), 6: (3,), 8: (3,)}
     assert last(replayed).scheduler.pool.aliases == {3: (Label(0, last(replayed).texts["p"][:6]),)}
-    refused = tails(release=Release(outgrown_alias=OutgrownAlias.REFUSED))
+    refused = tails(release=attrs.evolve(WITHIN, outgrown_alias=OutgrownAlias.REFUSED))
     assert cached(last(run(V028, refused, long("p", 6, 4), Drain())), "p", 0) == {4: (1,), 8: (3,)}
 
 
@@ -186,13 +194,13 @@ def test_a_longer_load_drops_the_tail_and_a_shorter_one_does_not() -> None:
 def test_the_lists_that_a_dropped_tail_is_cut_from_have_to_reach_the_boundary() -> None:
     lagging = (arrive("p", 6, 0), Drain(), Evict(1, "p", 6), Evict(1, "p", 4), arrive("q", 6, 3, claimer=3), Step())
     replayed = run(V028, tails(connector=CLAIMER), *lagging)
-    assert not replayed.violations
+    assert not unsafe(replayed)
     [state] = tables(replayed, "q")[1][1:]
     assert tables(replayed, "q")[1] == (0, state)
     assert state not in [
         block for blocks in cached(replayed.observations[-2].after, "p", 1).values() for block in blocks
     ]
-    strict = tails(connector=CLAIMER, release=Release(truncation=Truncation.EVERY_GROUP_COVERS))
+    strict = tails(connector=CLAIMER, release=attrs.evolve(WITHIN, truncation=Truncation.EVERY_GROUP_COVERS))
     refused = run(V028, strict, *lagging)
     assert "the hit list of group 1 does not reach L = 4" in last(refused).assertion
     assert [property for property in ("PROGRESS",) if found(refused, property)] == ["PROGRESS"]
@@ -212,20 +220,20 @@ LOADED = attrs.evolve(long("p", 7, 3), answers=(LeafAnswers("claimer", (Scripted
 def test_what_runs_on_in_the_block_of_its_load_counts_as_running() -> None:
     groups = (FULL, Group(GroupKind.MAMBA, 8))
     actions = (LOADED, Step(), EndLoad("p"), Step(), Step(), Step())
-    assert not run(V028, tails(*groups, connector=CLAIMER), *actions).violations
-    unmarked = tails(*groups, connector=CLAIMER, release=Release(running_mark=RunningMark.NEW_STATE_BLOCK))
+    assert not unsafe(run(V028, tails(*groups, connector=CLAIMER), *actions))
+    unmarked = tails(*groups, connector=CLAIMER, release=attrs.evolve(WITHIN, running_mark=RunningMark.NEW_STATE_BLOCK))
     replayed = run(V028, unmarked, *actions)
     assert any("for the scheduler and block" in message for _, message in found(replayed, "OWN-EXCLUSIVE"))
 
 
 @pytest.mark.parametrize("rule", list(TailCopyHold))
 def test_how_long_the_copy_of_a_tail_is_held(rule: TailCopyHold) -> None:
-    configuration = tails(connector=STORE, release=Release(tail_copy_hold=rule))
+    configuration = tails(connector=STORE, release=attrs.evolve(WITHIN, tail_copy_hold=rule))
     replayed = run(V028, configuration, long("p", 6, 4), *[Step()] * 3)
     [moved] = copies(replayed)
     held = rule is TailCopyHold.UNTIL_FREED
     assert last(replayed).scheduler.pool.refs[moved.destination] == held
-    assert not replayed.violations
+    assert not unsafe(replayed)
     gone = run(V028, configuration, long("p", 6, 4), *[Step()] * 3, Abort("p"))
     assert not any(last(gone).scheduler.pool.refs)
 
@@ -234,7 +242,9 @@ def test_a_window_beside_partial_tails() -> None:
     window = Group(GroupKind.SLIDING_WINDOW, 1, 2)
     everywhere = run(V028, tails(FULL, WIDE, window), arrive("p", 6, 0), Drain())
     assert cached(last(everywhere), "p", 2).keys() == {1, 2, 3, 4, 5, 6}
-    rarely = tails(FULL, WIDE, window, release=Release(window_publication=WindowPublication.SCHEDULER_BLOCKS))
+    rarely = tails(
+        FULL, WIDE, window, release=attrs.evolve(WITHIN, window_publication=WindowPublication.SCHEDULER_BLOCKS)
+    )
     assert cached(last(run(V028, rarely, arrive("p", 6, 0), Drain())), "p", 2).keys() == {4}
 
 
@@ -242,10 +252,10 @@ def test_a_tail_of_this_step_is_not_hit() -> None:
     """A state that was moved is only in its copy once the step has run."""
     replayed = run(V028, tails(), long("p", 6, 4), Step(), Step(), arrive("q", 6, 1), Step())
     assert replayed.observations[-1].put_off == ("q",)
-    assert not replayed.violations
+    assert not unsafe(replayed)
 
 
-ESTIMATING = Release(reservation=Reservation.ESTIMATED)
+ESTIMATING = attrs.evolve(WITHIN, reservation=Reservation.ESTIMATED)
 
 
 def test_an_estimate_counts_hits_that_nobody_holds_and_copies() -> None:
@@ -257,7 +267,7 @@ def test_an_estimate_counts_hits_that_nobody_holds_and_copies() -> None:
 
 @pytest.mark.parametrize(("rule", "estimated"), [(Reservation.ESTIMATED, 1), (Reservation.ESTIMATED_WITH_STATE, 2)])
 def test_up_to_030_a_copy_alone_is_counted_with_a_state_block(rule: Reservation, estimated: int) -> None:
-    replayed = run(V028, tails(release=Release(reservation=rule)), long("p", 6, 4), Step(), Step(), Step())
+    replayed = run(V028, tails(release=attrs.evolve(WITHIN, reservation=rule)), long("p", 6, 4), Step(), Step(), Step())
     allotments = [(each.estimated, each.allocated) for each in replayed.observations[-1].allotments]
     assert allotments == [(estimated, 1)]
 
@@ -271,7 +281,7 @@ def test_the_estimate_of_a_synchronous_load_is_short_by_one() -> None:
     assert found(replayed, "OWN-RESERVE") == [(None, "q: 3 blocks were estimated, 4 taken")]
 
 
-PUT_OFF = Release(shared_tail=SharedTail.NEXT_STEP)
+PUT_OFF = attrs.evolve(WITHIN, shared_tail=SharedTail.NEXT_STEP)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +291,7 @@ PUT_OFF = Release(shared_tail=SharedTail.NEXT_STEP)
         attrs.evolve(arrive("computes", 7, 0), answers=(LeafAnswers("store", (ScriptedAnswer(5),)),)),
     ],
 )
-@pytest.mark.parametrize("rule", [Release(), Release(prompt_tail=PromptTail.BELOW_LAST_TOKEN)])
+@pytest.mark.parametrize("rule", [WITHIN, Release(prompt_tail=PromptTail.BELOW_LAST_TOKEN)])
 def test_the_inside_of_a_block_that_the_step_still_writes(computed: Arrive, rule: Release) -> None:
     """The state that is hit is old, the attention block is of this step: its copy would be made too early."""
     wide = (Group(GroupKind.FULL_ATTENTION, 8), Group(GroupKind.MAMBA, 8))
@@ -300,4 +310,4 @@ def test_the_inside_of_a_block_that_the_step_still_writes(computed: Arrive, rule
     assert found(replayed, "HIT-COVER")
     repaired = run(REFERENCE, attrs.evolve(configuration, release=PUT_OFF), *actions, Step(), Drain())
     assert any("copies" in seen.put_off for seen in repaired.observations)
-    assert not repaired.violations
+    assert not unsafe(repaired)
