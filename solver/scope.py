@@ -12,6 +12,7 @@ from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
+from model.release import Reservation
 from model.system import apply, initial
 from model.tokens import Prefix, tokens_of
 from model.trace import Trace
@@ -49,6 +50,12 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        chunked = any(group.chunk is not None for group in self.configuration.groups)
+        if self.configuration.has_draft_model or self.configuration.retention is not None or chunked:
+            raise ScopeError(
+                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
+                "local attention; use fuzz"
+            )
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):
             unknown = _unknown_to_a_search(leaf)
@@ -61,8 +68,8 @@ class Scope:
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
                 f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
             )
-        if self.configuration.has_draft_model:
-            raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
+        if self.configuration.release.reservation is not Reservation.BY_TAKING:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know estimates of blocks; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:

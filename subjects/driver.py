@@ -64,6 +64,7 @@ class Vllm:
         self.structured_output: Any = import_module("vllm.v1.structured_output")
         self.sampling: Any = import_module("vllm.sampling_params")
         self.connector: Any = import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        self.environment: Any = import_module("vllm.envs")
         self.factory: Any = import_module("vllm.distributed.kv_transfer.kv_connector.factory")
         self.version: str = str(import_module("vllm").__version__)
         self.cache_utils.init_none_hash(self.hashing.sha256)
@@ -117,6 +118,8 @@ class Vllm:
                 return call(self.specs.FullAttentionSpec, **attention)
             case "sliding_window":
                 return call(self.specs.SlidingWindowSpec, sliding_window=group["window"], **attention)
+            case "chunked_local":
+                return call(self.specs.ChunkedLocalAttentionSpec, attention_chunk_size=group["chunk"], **attention)
             case "mamba":
                 return call(
                     self.specs.MambaSpec,
@@ -220,6 +223,7 @@ class Engine:
         hash_block: int,
         budget: int,
         connector: dict[str, Any] | None,
+        retention: int | None = None,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -227,7 +231,8 @@ class Engine:
         blocks = [spec.block_size for spec in specs]
         mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
         cache = config.cache_config
-        cache.block_size = min(blocks)
+        # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.
+        cache.block_size = mamba_blocks[0] if mamba_blocks else min(blocks)
         cache.num_gpu_blocks = pool_blocks
         cache.mamba_cache_mode = "align" if mamba_blocks else "none"
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
@@ -241,8 +246,10 @@ class Engine:
                 vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
                 for i, spec in enumerate(specs)
             ],
-            prefix_cache_retention_interval=None,
+            prefix_cache_retention_interval=retention,
         )
+        # Up to 0.28 the environment sets it.
+        vllm.environment.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = retention
         if hasattr(vllm.managers, "register_all_kvcache_specs"):
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
@@ -313,12 +320,15 @@ class Engine:
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
+            "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
         return state
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
-        block = self._cached()[group, self._hashes[request, boundary, self._blocks[group]]][0]
+        whole = boundary % self._blocks[group] == 0
+        block_hash = self._hashes[request, boundary, self._blocks[group] if whole else self._hash_block]
+        block = self._cached()[group, block_hash][0]
         self._manager.evict_blocks({block})
         return self._state()
 
@@ -374,12 +384,18 @@ class Engine:
         manager, coordinator, connector = self._manager, self._manager.coordinator, self._scheduler.connector
         diverged: dict[str, bool] = {}
         deferred: list[bool] = []
-        estimate, allocate = coordinator.get_num_blocks_to_allocate, manager.allocate_slots
+        allocate = manager.allocate_slots
 
-        def observed_estimate(*arguments: Any, **named: Any) -> Any:
-            blocks = estimate(*arguments, **named)
-            deferred.append(blocks > self._pool.num_gpu_blocks)
-            return blocks
+        def observe_deferral(group: Any) -> None:
+            # A Mamba group puts a request off by an estimate that no pool could meet.
+            estimate = group.get_num_blocks_to_allocate
+
+            def observed_estimate(*arguments: Any, **named: Any) -> Any:
+                blocks = estimate(*arguments, **named)
+                deferred.append(blocks > self._pool.num_gpu_blocks)
+                return blocks
+
+            group.get_num_blocks_to_allocate = observed_estimate
 
         def observed_allocate(
             request: Any,
@@ -410,7 +426,9 @@ class Engine:
             )
             return blocks
 
-        coordinator.get_num_blocks_to_allocate = observed_estimate
+        for group in coordinator.single_type_managers:
+            if hasattr(group, "cached_blocks_this_step"):
+                observe_deferral(group)
         manager.allocate_slots = observed_allocate
         if hasattr(manager, "get_computed_blocks_for_connector"):
             look_up = manager.get_computed_blocks_for_connector
@@ -469,12 +487,17 @@ class Engine:
             },
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
-            "skipped": [request.request_id for request in getattr(scheduler, "skipped_waiting", ())],
+            "skipped": [request.request_id for request in self._skipped()],
             "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
+
+    def _skipped(self) -> Any:
+        """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
+        scheduler = self._scheduler
+        return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)
