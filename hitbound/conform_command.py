@@ -25,9 +25,6 @@ from subjects.process import Subject, SubjectProcess
 
 FILE = click.Path(path_type=Path)
 
-COMPARED = ("0.27", "0.28")
-"""Releases whose whole scheduler is modelled, so that every decision can be compared."""
-
 
 class NoSubject(HitboundError):
     """`conform` without a subject, or with two."""
@@ -70,7 +67,9 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, checkout: bool) 
         era = conform.policy_of(process.release)
         policy: Policy = SubjectPolicy(era, "vllm" if checkout else f"vllm=={process.release}")
         judgements = [_corpus(era, policy, process, say)]
-        compared = not checkout and process.release.startswith(COMPARED)
+        compared = not checkout and any(
+            conform.is_compared(process.release, course) for course in conform.courses_on(process.release)
+        )
         outcome = conform.conform(process, policy, conform.PROFILES[profile], seed, compare=compared, progress=say)
         say("making what was found smaller")
         found = tuple(conform.findings(outcome, process))
