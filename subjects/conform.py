@@ -118,8 +118,8 @@ def courses_on(release: str) -> tuple[Course, ...]:
 
 
 def is_compared(release: str, course: Course) -> bool:
-    """Whether the model is compared. Up to 0.28, two full-attention specs with different blocks are not: there the second
-    hit list is not trimmed to the common hit."""
+    """Whether the model is compared. Up to 0.28, two full-attention specs with different blocks are not: there the
+    second hit list is not trimmed to the common hit."""
     untrimmed = course.second_attention is GroupKind.FULL_ATTENTION and _number(release) < (0, 29)
     return _number(release) >= (0, 27) and not untrimmed
 
