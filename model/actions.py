@@ -38,7 +38,8 @@ class Arrive:
 
 @attrs.frozen
 class Step:
-    """One scheduling step and its execution. Synchronous loads of the requests in `failed_loads` fail in it.
+    """One scheduling step and its execution, with no other in flight. Synchronous loads of the requests in
+    `failed_loads` fail in it.
 
     `budget` is the most tokens it may schedule; None stands for the configuration's.
     """
@@ -48,8 +49,23 @@ class Step:
 
 
 @attrs.frozen
+class Schedule:
+    """One scheduling step that is not executed yet. Only where several steps may be in flight."""
+
+    budget: int | None = None
+
+
+@attrs.frozen
+class Execute:
+    """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it."""
+
+    failed_loads: tuple[str, ...] = ()
+
+
+@attrs.frozen
 class Drain:
-    """Steps of `budget` tokens each (None: the configuration's), until nothing more can be scheduled."""
+    """All steps in flight are executed, then steps of `budget` tokens each (None: the configuration's) follow, until
+    nothing more can be scheduled."""
 
     budget: int | None = None
 
@@ -91,4 +107,4 @@ class Reset:
     """The prefix cache is reset; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
 
 
-Action = Arrive | Step | Drain | Evict | EndLoad | Abort | Preempt | Reset
+Action = Arrive | Step | Schedule | Execute | Drain | Evict | EndLoad | Abort | Preempt | Reset

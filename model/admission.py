@@ -162,7 +162,7 @@ def admit(
     request: Request,
     decision: Decision,
     budget: int,
-    states_this_step: frozenset[Label],
+    hidden_states: frozenset[Label],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
@@ -177,7 +177,7 @@ def admit(
             raise PutOff(same_step_state=False)
     hits, _ = tables_at(configuration, decision.lookup, decision.local)
     for group, table in zip(configuration.groups, hits, strict=True):
-        if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
+        if group.recurrent and table and pool.labels[table[-1]] in hidden_states:
             raise PutOff(same_step_state=True)
     pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
     if chunk:

@@ -14,7 +14,7 @@ from model.configuration import Configuration, Group, GroupKind
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption
+from model.release import Adoption, Retirement
 from model.request import Request
 
 
@@ -67,9 +67,12 @@ def _take_up_to(pool: Pool, table: Table, columns: int) -> tuple[Pool, Table]:
 
 def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[Pool, Request]:
     """Release what no later token reads; its columns become null. A released state can be hit until it is reused."""
+    processed = request.computed
+    if configuration.release.retirement is Retirement.PROCESSED:
+        processed = max(0, processed - request.in_flight)
     tables: list[Table] = []
     for group, table in zip(configuration.groups, request.tables, strict=True):
-        skipped = min(columns_out_of_sight(group, request.computed), len(table))
+        skipped = min(columns_out_of_sight(group, processed), len(table))
         pool = pool.release(reversed(table[:skipped]))
         tables.append((NULL_BLOCK,) * skipped + table[skipped:])
     return pool, attrs.evolve(request, tables=tuple(tables))

@@ -17,7 +17,7 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
     block decode advances to the boundary.
     """
     known = len(request.tokens)
-    tokens = min(known - start, budget)
+    tokens = min(request.scheduled_length - start, budget)
     block = configuration.mamba_block
     prefill_end = max(request.prompt_length, known - 1)
     if block is None or start >= prefill_end:

@@ -71,6 +71,8 @@ class Configuration:
 
     `pool_blocks` counts blocks, the null block included; `budget` is the most tokens one step may schedule;
     `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden).
+    `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
+    asynchronous scheduling, as many as stages with pipeline parallelism).
     """
 
     groups: tuple[Group, ...]
@@ -80,6 +82,7 @@ class Configuration:
     eviction: Eviction = Eviction.LRU
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
+    steps_in_flight: int = 1
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -98,6 +101,12 @@ class Configuration:
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def most_states(self) -> int:
+        """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
+        flight for the state at its end."""
+        return 1 + self.steps_in_flight
 
     @property
     def specs(self) -> tuple[tuple[int, ...], ...]:
@@ -128,6 +137,8 @@ def _check(configuration: Configuration) -> None:
         )
     if configuration.pool_blocks < 2:
         raise ConfigurationError(f"a pool of {configuration.pool_blocks} blocks holds nothing beside the null block")
+    if configuration.steps_in_flight < 1:
+        raise ConfigurationError(f"{configuration.steps_in_flight} steps in flight run nothing; use 1 or more")
     if configuration.budget < 1:
         raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
     for group in groups:

@@ -20,17 +20,62 @@ class Adoption(enum.Enum):
     """Each group references its hits and takes its external blocks before the next group's turn (up to 0.23)."""
 
 
+class Visibility(enum.Enum):
+    """From when on a published recurrent state may be hit. A request that hits it earlier is put off."""
+
+    SAME_STEP = "same_step"
+    """At once, in the step that writes it (before vLLM #29387)."""
+    NEXT_STEP = "next_step"
+    """When the next step is scheduled, executed or not (`MambaManager.cached_blocks_this_step`)."""
+    COMMITTED = "committed"
+    """Once the step that writes it has executed. What a cancelled chunk had published is withdrawn (vLLM #56525)."""
+
+
+class AbortedChunks(enum.Enum):
+    """What becomes of the chunks of a request that is aborted while they are in flight."""
+
+    EXECUTED = "executed"
+    """They run: the worker hears of the abort with the next step (`finished_req_ids`)."""
+    CANCELLED = "cancelled"
+    """They never run (what vLLM #56525 reports of a checkpoint that was published and never written)."""
+
+
+class Retirement(enum.Enum):
+    """Up to which token the columns of a running request are retired (`remove_skipped_blocks`)."""
+
+    PROCESSED = "processed"
+    """What steps have executed (vLLM #47728, in 0.26)."""
+    SCHEDULED = "scheduled"
+    """What is scheduled, in flight included (up to 0.25)."""
+
+
+class Freeing(enum.Enum):
+    """When blocks are free that a request loses while steps in flight may still write them. With a connector only."""
+
+    FENCED = "fenced"
+    """Once the newest of these steps has executed (`defer_block_free`, vLLM #45357, in 0.24)."""
+    AT_ONCE = "at_once"
+    """At once (up to 0.23): an asynchronous load into them is not ordered after those writes."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
+    visibility: Visibility = Visibility.NEXT_STEP
+    aborted_chunks: AbortedChunks = AbortedChunks.EXECUTED
+    retirement: Retirement = Retirement.PROCESSED
+    freeing: Freeing = Freeing.FENCED
 
 
 NEWEST = Release()
 
 RELEASES: dict[str, Release] = {
-    "0.23": Release(adoption=Adoption.GROUP_BY_GROUP),
-    "0.24": NEWEST,
+    "0.23": Release(
+        adoption=Adoption.GROUP_BY_GROUP, retirement=Retirement.SCHEDULED, freeing=Freeing.AT_ONCE
+    ),
+    "0.24": Release(retirement=Retirement.SCHEDULED),
+    "0.26": NEWEST,
 }
 """Rules by the release in which the set appeared first."""

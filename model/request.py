@@ -34,6 +34,11 @@ class Request:
     `hit_withdrawn` marks a loading request whose local hit was lost to a failed load of another: its own load counts as
     failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
     0 (vLLM: `shared_prefix_boundary`).
+
+    With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled yet, `in_flight`
+    the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
+    output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
+    `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`).
     """
 
     name: str
@@ -50,8 +55,22 @@ class Request:
     started: bool = False
     hit_withdrawn: bool = False
     junction: int = 0
+    placeholders: int = 0
+    in_flight: int = 0
+    stale: int = 0
+    drop_stale: bool = False
 
     @property
-    def uncomputed(self) -> int:
-        """Known tokens that are still to be run."""
-        return len(self.tokens) - self.computed
+    def text(self) -> Prefix:
+        """Prompt and whole output, sampled or not."""
+        return self.tokens + self.unsampled
+
+    @property
+    def scheduled_length(self) -> int:
+        """Known tokens and placeholders: what there is to schedule."""
+        return len(self.tokens) + self.placeholders
+
+    @property
+    def ends_in_flight(self) -> bool:
+        """Whether the chunks in flight are sure to bring its last output token."""
+        return self.placeholders > 0 and self.computed + 2 - self.placeholders >= len(self.text)

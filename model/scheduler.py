@@ -1,7 +1,7 @@
 """The scheduler side: who runs in a step, and what becomes of requests between steps. It decides; it sees no content.
 
-Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv`, `update_from_output` and
-`finish_requests` (vllm/v1/core/sched/scheduler.py), first come first served, one step in flight.
+Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv` and `finish_requests`
+(vllm/v1/core/sched/scheduler.py, async_scheduler.py), first come first served.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from model.admission import Admission, EngineAssertion, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
+from model.in_flight import InFlight, Published
 from model.plan import Chunk, StepPlan, Table
 from model.policy import Policy
 from model.pool import Label, Pool, PoolExhausted, new_pool
+from model.release import AbortedChunks, Freeing, Visibility
 from model.request import Request, Status
 
 
@@ -24,7 +26,8 @@ from model.request import Request, Status
 class Scheduler:
     """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet.
 
-    `dropped` are requests whose blocks were freed since the last step was planned.
+    `dropped` are requests whose blocks were freed since the last step was planned. `in_flight` are the steps that were
+    planned and not executed yet, the oldest first.
     """
 
     configuration: Configuration
@@ -34,6 +37,7 @@ class Scheduler:
     waiting: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
@@ -77,16 +81,70 @@ def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
     return step.finish()
 
 
-def preempt(scheduler: Scheduler, name: str) -> Scheduler:
-    """Free all blocks of a running request and put it back in front of the waiting queue."""
-    pool, request = free(scheduler.pool, scheduler.requests[name])
+def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Scheduler:
+    """Free all blocks of a running request and put it back in front of the waiting queue. The output of its chunks in
+    flight is still delivered, before it runs again, unless it is to be dropped."""
+    scheduler = _free_blocks(scheduler, name)
+    request = scheduler.requests[name]
+    request = attrs.evolve(
+        request,
+        status=Status.WAITING,
+        placeholders=0,
+        stale=request.in_flight,
+        drop_stale=bool(request.in_flight) and (drop_output or (request.drop_stale and request.stale > 0)),
+    )
     return attrs.evolve(
-        scheduler.with_request(attrs.evolve(request, status=Status.WAITING)),
-        pool=pool,
+        scheduler.with_request(request),
         running=_without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
         dropped=(*scheduler.dropped, name),
     )
+
+
+def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
+    """The request loses its blocks. While steps in flight may still write them, an asynchronous load into them is not
+    ordered after these writes; then they are free only once these have executed (`_free_request_blocks`)."""
+    request = scheduler.requests[name]
+    if not _fenced(scheduler, request):
+        pool, request = free(scheduler.pool, request)
+        return attrs.evolve(scheduler.with_request(request), pool=pool)
+    blocks = tuple(reversed([block for table in request.tables for block in table]))
+    newest = max(index for index, step in enumerate(scheduler.in_flight) if step.plan.chunks)
+    step = scheduler.in_flight[newest]
+    held = attrs.evolve(step, freed=step.freed + blocks)
+    in_flight = (*scheduler.in_flight[:newest], held, *scheduler.in_flight[newest + 1 :])
+    _, request = free(scheduler.pool, request)
+    return attrs.evolve(scheduler.with_request(request), in_flight=in_flight)
+
+
+def _fenced(scheduler: Scheduler, request: Request) -> bool:
+    """Whether the blocks of `request`, if it loses them now, are not free yet (`_request_blocks_can_be_freed`)."""
+    configuration = scheduler.configuration
+    fences = configuration.connector is not None and configuration.release.freeing is Freeing.FENCED
+    return fences and request.in_flight > 0
+
+
+def abort(scheduler: Scheduler, name: str) -> Scheduler:
+    """The client gives up a request. If its chunks in flight never run, what they published is withdrawn under
+    `Visibility.COMMITTED`."""
+    rules = scheduler.configuration.release
+    if rules.aborted_chunks is AbortedChunks.CANCELLED:
+        if rules.visibility is Visibility.COMMITTED:
+            blocks = [
+                block
+                for step in scheduler.in_flight
+                for block in step.published.get(name, Published()).blocks
+            ]
+            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
+        scheduler = attrs.evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
+    return finish(scheduler, name)
+
+
+def _cancelled(step: InFlight, name: str) -> InFlight:
+    """The step in flight without the chunk of `name`."""
+    chunks = tuple(chunk for chunk in step.plan.chunks if chunk.request != name)
+    published = {other: what for other, what in step.published.items() if other != name}
+    return attrs.evolve(step, plan=attrs.evolve(step.plan, chunks=chunks), published=published)
 
 
 def finish(scheduler: Scheduler, name: str) -> Scheduler:
@@ -95,12 +153,12 @@ def finish(scheduler: Scheduler, name: str) -> Scheduler:
     if request.status is Status.LOADING:
         aborted = attrs.evolve(request, status=Status.ABORTED_LOADING)
         return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
-    pool = scheduler.pool
     if scheduler.configuration.connector is not None and request.tables:
         # The connector is shown the blocks that are still of use (`_connector_finished`).
-        pool, request = retire(scheduler.configuration, pool, request)
-    pool, _ = free(pool, request)
-    return attrs.evolve(scheduler.without_request(name), pool=pool, dropped=(*scheduler.dropped, name))
+        pool, request = retire(scheduler.configuration, scheduler.pool, request)
+        scheduler = attrs.evolve(scheduler.with_request(request), pool=pool)
+    scheduler = _free_blocks(scheduler, name).without_request(name)
+    return attrs.evolve(scheduler, dropped=(*scheduler.dropped, name))
 
 
 def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
@@ -110,22 +168,6 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
         return finish(scheduler, name)
     status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
     return scheduler.with_request(attrs.evolve(request, status=status))
-
-
-def sample(scheduler: Scheduler, plan: StepPlan) -> Scheduler:
-    """After the step: every request that ran its last known token gets the next one, or ends with its output."""
-    for chunk in plan.chunks:
-        request = scheduler.requests.get(chunk.request)
-        if request is None or request.status is not Status.RUNNING or request.uncomputed:
-            continue
-        if len(request.unsampled) <= 1:
-            scheduler = finish(scheduler, chunk.request)
-        else:
-            sampled = attrs.evolve(
-                request, tokens=request.tokens + request.unsampled[:1], unsampled=request.unsampled[1:]
-            )
-            scheduler = scheduler.with_request(sampled)
-    return scheduler
 
 
 def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
@@ -141,7 +183,11 @@ class _Step:
         self.budget = budget
         self.chunks: list[Chunk] = []
         self.admissions: list[Admission] = []
-        self.states_this_step: frozenset[Label] = frozenset()
+        self.hidden_states: frozenset[Label] = frozenset()
+        """Published recurrent states that may not be hit yet."""
+        if scheduler.configuration.release.visibility is Visibility.COMMITTED:
+            self.hidden_states = self.hidden_states.union(*(step.states for step in scheduler.in_flight))
+        self.published: dict[str, Published] = {}
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
@@ -154,7 +200,7 @@ class _Step:
             name = self.scheduler.running[position]
             request = self.scheduler.requests[name]
             count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
-            if count == 0:
+            if count == 0 or request.ends_in_flight:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
@@ -167,13 +213,16 @@ class _Step:
             position += 1
 
     def _make_room(self, name: str, tokens: int) -> bool:
-        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself."""
+        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself, or if
+        preempting does not help now."""
         while True:
             request = self.scheduler.requests[name]
             try:
                 pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
+                if _fenced(self.scheduler, self.scheduler.requests[victim]):
+                    return False
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
                 if victim == name:
@@ -192,6 +241,12 @@ class _Step:
                 skipped_now.append(name)
                 continue
             self._promote(name)
+            request = self.scheduler.requests[name]
+            if request.stale and not request.drop_stale:
+                # Its output in flight is still to be delivered: run now, it would be sampled twice.
+                self._dequeue(name)
+                skipped_now.append(name)
+                continue
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
             except (PutOff, PoolExhausted) as why:
@@ -219,7 +274,7 @@ class _Step:
         pool = self.scheduler.pool
         if request.status is Status.LOADED:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
-            self.states_this_step |= states
+            self._hide(states)
             # On a full hit the last token is run again, for logits.
             request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
@@ -249,7 +304,7 @@ class _Step:
             return True
         try:
             pool, request, admission = admit(
-                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.states_this_step
+                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.hidden_states
             )
         except EngineAssertion as broken:
             self.assertion = str(broken)
@@ -274,11 +329,11 @@ class _Step:
         pool, request, states = publish(
             self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
         )
-        self.states_this_step |= states
+        self._hide(states)
         self.chunks.append(
             Chunk(
                 request=name,
-                prefix=request.tokens[: request.computed + count],
+                prefix=request.text[: request.computed + count],
                 computed=request.computed,
                 count=count,
                 starts=not request.started,
@@ -286,8 +341,20 @@ class _Step:
             )
         )
         self.budget -= count
-        request = attrs.evolve(request, computed=request.computed + count, started=True)
+        request = attrs.evolve(
+            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
+        )
+        if self.scheduler.configuration.steps_in_flight > 1:
+            labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
+            blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
+            self.published[name] = Published(blocks, states)
+            if request.computed >= request.scheduled_length:
+                request = attrs.evolve(request, placeholders=request.placeholders + 1)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+
+    def _hide(self, states: frozenset[Label]) -> None:
+        if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
+            self.hidden_states |= states
 
     def finish(self) -> Scheduled:
         plan = StepPlan(
@@ -296,9 +363,15 @@ class _Step:
             dropped=self.scheduler.dropped,
             taken=self.scheduler.pool.taken,
         )
-        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
+        step = InFlight(plan, tuple(self.admissions), self.published)
+        planned = attrs.evolve(
+            self.scheduler,
+            dropped=(),
+            pool=attrs.evolve(self.scheduler.pool, taken=()),
+            in_flight=(*self.scheduler.in_flight, step),
+        )
         return Scheduled(
-            scheduler=cleared,
+            scheduler=planned,
             plan=plan,
             admissions=tuple(self.admissions),
             asked_again=tuple(self.asked_again),

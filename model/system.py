@@ -9,15 +9,18 @@ from collections.abc import Mapping
 
 import attrs
 
+from model import output
 from model import scheduler as scheduling
 from model import worker as working
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Preempt, Reset, Schedule, Step
 from model.admission import Admission
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
 from model.geometry import columns_for
+from model.in_flight import InFlight
+from model.loading import writes_of
 from model.plan import StepPlan
 from model.policy import Policy
 from model.pool import Label
@@ -46,19 +49,23 @@ class System:
 class Observation:
     """One action, or one step of it, as the properties see it.
 
-    For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back.
+    Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
+    not written yet, whose connector did not know (`asked_again`), and that were preempted. Where one was executed: its
+    plan, its execution, the admissions that it `started`, and the requests that a failed load rolled back. With several
+    steps in flight these are different actions.
     """
 
     action: Action
     before: System
     after: System
+    planned: StepPlan | None = None
     plan: StepPlan | None = None
     execution: Execution | None = None
     admissions: tuple[Admission, ...] = ()
     put_off: tuple[str, ...] = ()
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
 
 
@@ -75,6 +82,12 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
         case Step():
             after, observation = _step(system, policy, action)
             return after, (observation,)
+        case Schedule():
+            after, observation = _schedule(system, policy, action)
+            return after, (observation,)
+        case Execute():
+            after, observation = _execute(system, action)
+            return after, (observation,)
         case Drain():
             return _drain(system, policy, action)
         case Arrive():
@@ -85,7 +98,7 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             after = _end_load(system, action)
         case Abort():
             _request(system, action.request)
-            after = attrs.evolve(system, scheduler=scheduling.finish(system.scheduler, action.request))
+            after = attrs.evolve(system, scheduler=scheduling.abort(system.scheduler, action.request))
         case Preempt():
             if not system.scheduler.running:
                 raise IllegalAction("nothing is running that could be preempted")
@@ -136,33 +149,70 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one."""
+    loaded or hit one included, and the running one of each step in flight."""
     return sum(
-        min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block)
+        min(configuration.most_states if group.recurrent else tokens, columns_for(tokens, group.block))
         for group in configuration.groups
     )
 
 
 def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System, Observation]:
-    budget = system.configuration.budget if action.budget is None else action.budget
+    if system.scheduler.in_flight:
+        raise IllegalAction("steps are in flight; use schedule and execute, or drain")
+    system, scheduled = _schedule(system, policy, action)
+    system, executed = _execute(system, action)
+    observation = attrs.evolve(
+        scheduled,
+        after=system,
+        plan=executed.plan,
+        execution=executed.execution,
+        started=executed.started,
+        rolled_back=executed.rolled_back,
+    )
+    return system, observation
+
+
+def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -> tuple[System, Observation]:
+    configuration = system.configuration
+    if len(system.scheduler.in_flight) >= configuration.steps_in_flight:
+        raise IllegalAction(f"{configuration.steps_in_flight} steps are in flight already; execute one first")
+    if isinstance(action, Schedule) and configuration.steps_in_flight == 1:
+        raise IllegalAction("with one step in flight a step is scheduled and executed at once; use step")
+    budget = configuration.budget if action.budget is None else action.budget
     planned = scheduling.schedule(system.scheduler, policy, budget)
-    failed = action.failed_loads if isinstance(action, Step) else ()
-    loads = tuple(attrs.evolve(load, fails=load.request in failed) for load in planned.plan.loads)
-    plan = attrs.evolve(planned.plan, loads=loads)
-    worker, execution = working.execute(system.configuration, system.worker, plan)
-    scheduler, rolled_back = roll_back_failed_loads(planned.scheduler, plan)
-    scheduler = scheduling.sample(scheduler, plan)
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
+    after = attrs.evolve(system, scheduler=planned.scheduler, assertion=planned.assertion)
     observation = Observation(
         action=action,
         before=system,
         after=after,
-        plan=plan,
-        execution=execution,
+        planned=planned.plan,
         admissions=planned.admissions,
         put_off=planned.put_off,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
+    )
+    return after, observation
+
+
+def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Observation]:
+    if not system.scheduler.in_flight:
+        raise IllegalAction("no step is in flight; schedule one first")
+    step = system.scheduler.in_flight[0]
+    failed = () if isinstance(action, Drain) else action.failed_loads
+    loads = tuple(attrs.evolve(load, fails=load.request in failed) for load in step.plan.loads)
+    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    worker, execution = working.execute(system.configuration, system.worker, step.plan)
+    scheduler, chunks = output.settle(system.scheduler)
+    scheduler, rolled_back = roll_back_failed_loads(scheduler, step)
+    scheduler = output.sample(scheduler, (chunk for chunk in chunks if chunk.request not in rolled_back))
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker)
+    observation = Observation(
+        action=action,
+        before=system,
+        after=after,
+        plan=step.plan,
+        execution=execution,
+        started=step.admissions,
         rolled_back=rolled_back,
     )
     return after, observation
@@ -170,6 +220,9 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
 
 def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:
     observations: list[Observation] = []
+    while system.scheduler.in_flight:
+        system, observation = _execute(system, action)
+        observations.append(observation)
     tokens = sum(len(system.texts[name]) for name in system.scheduler.requests)
     for _ in range(4 * tokens + 4):
         system, observation = _step(system, policy, action)
@@ -201,10 +254,20 @@ def _end_load(system: System, action: EndLoad) -> System:
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
     worker = system.worker
+    written: set[int] = set()
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
+        ended = attrs.evolve(load, fails=not action.succeeded)
+        written.update(write.block for write in writes_of(system.configuration, ended))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
-    return attrs.evolve(system, scheduler=scheduler, worker=worker)
+    # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
+    in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
+    return attrs.evolve(system, scheduler=attrs.evolve(scheduler, in_flight=in_flight), worker=worker)
+
+
+def _without_wiping(step: InFlight, blocks: set[int]) -> InFlight:
+    taken = tuple(block for block in step.plan.taken if block not in blocks)
+    return attrs.evolve(step, plan=attrs.evolve(step.plan, taken=taken))
 
 
 def _preempt_last(system: System) -> System:
@@ -213,9 +276,11 @@ def _preempt_last(system: System) -> System:
 
 def _reset(system: System) -> System:
     while system.scheduler.running:
-        system = _preempt_last(system)
+        last = system.scheduler.running[-1]
+        scheduler = scheduling.preempt(system.scheduler, last, drop_output=True)
+        system = attrs.evolve(system, scheduler=scheduler)
     pool = system.scheduler.pool
     if any(pool.refs):
-        raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
+        raise IllegalAction("the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)")
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
     return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))

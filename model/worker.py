@@ -13,7 +13,7 @@ import attrs
 
 from model.configuration import Configuration, Group, WorkerOrder
 from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
-from model.geometry import column_ending_at, columns_for
+from model.geometry import column_ending_at, columns_for, columns_written
 from model.loading import write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, StepPlan, Table
@@ -68,6 +68,28 @@ def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
     ended = attrs.evolve(load, fails=not succeeded)
     return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,)))
+
+
+def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
+    """Blocks that are still written when `plans` are executed in turn: by synchronous loads and by chunks."""
+    written: set[int] = set()
+    mirrors = worker.mirrors
+    for plan in plans:
+        mirrors = _updated(mirrors, plan)
+        written.update(write.block for load in plan.loads for write in writes_of(configuration, load))
+        for chunk in plan.chunks:
+            written.update(written_by(configuration, mirrors[chunk.request], chunk))
+    return frozenset(written)
+
+
+def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> set[int]:
+    """Blocks that a chunk writes, the null block left out."""
+    written = {
+        mirror.block(index, column)
+        for index, group in enumerate(configuration.groups)
+        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+    }
+    return written - {NULL_BLOCK}
 
 
 def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
@@ -223,8 +245,7 @@ class _Execution:
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            first = chunk.end - 1 if spec.recurrent else chunk.computed
-            for column in range(first // spec.block, columns_for(chunk.end, spec.block)):
+            for column in columns_written(chunk.computed, chunk.end, spec.block, spec.recurrent):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Preempt, Reset, Schedule, Step
 from model.configuration import Configuration
 from model.errors import IllegalAction
 from model.policy import Policy
@@ -168,7 +168,7 @@ class Run:
                         for said in action.answers
                     },
                 }
-            case Step() | Drain():
+            case Step() | Drain() | Schedule():
                 return {"budget": action.budget}
             case Evict():
                 return {"group": action.group, "request": self._first_owner(action), "boundary": action.boundary}
@@ -176,7 +176,7 @@ class Run:
                 return {"request": action.request, "succeeded": action.succeeded}
             case Abort():
                 return {"request": action.request}
-            case Preempt() | Reset():
+            case Preempt() | Reset() | Execute():
                 return {}
 
     def _first_owner(self, action: Evict) -> str:
@@ -287,6 +287,8 @@ def _command(action: Action) -> tuple[str]:
         Arrive: "arrive",
         Step: "step",
         Drain: "step",
+        Schedule: "schedule",
+        Execute: "execute",
         Evict: "evict",
         EndLoad: "end_load",
         Abort: "abort",

@@ -91,6 +91,9 @@ def _failed_synchronously(observation: Observation) -> Iterator[str]:
     if not failed:
         return
     for load in failed:
+        before = observation.before.scheduler.requests.get(load.request)
+        if before is None or before.stale:
+            continue  # it has ended, or has started anew, since the load was planned
         request = observation.after.scheduler.requests.get(load.request)
         if request is None or request.computed or any(request.tables):
             yield f"{load.request}: its load of [{load.start}, {load.end}) failed, and it goes on"
@@ -120,10 +123,10 @@ def _failed_asynchronously(observation: Observation) -> Iterator[str]:
         request = observation.after.scheduler.requests.get(action.request)
         if request is not None and request.status is not Status.LOAD_FAILED:
             yield f"{action.request}: its load failed, and it counts as {request.status.value}"
-    if observation.plan is None:
+    if observation.planned is None:
         return
     admitted = {admission.decision.request: admission.decision.resume for admission in observation.admissions}
-    for chunk in observation.plan.chunks:
+    for chunk in observation.planned.chunks:
         before = observation.before.scheduler.requests[chunk.request]
         if before.status is Status.LOAD_FAILED and admitted.get(chunk.request) != chunk.computed:
             yield f"{chunk.request}: its load failed, and it runs from {chunk.computed}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from model.execution import BadRead
-from model.geometry import columns_for
-from model.pool import NULL_BLOCK
 from model.system import Observation
+from model.worker import written_by
 from properties import wording
 from properties.invariant import Finding
 from properties.verdict import Case
@@ -53,23 +52,21 @@ def written_blocks(observation: Observation, requests: Collection[str]) -> set[i
         return set()
     mirrors = observation.after.worker.mirrors
     return {
-        mirrors[chunk.request].block(index, column)
+        block
         for chunk in observation.plan.chunks
         if chunk.request in requests
-        for index, group in enumerate(observation.after.configuration.groups)
-        for column in range(
-            (chunk.end - 1 if group.recurrent else chunk.computed) // group.block, columns_for(chunk.end, group.block)
-        )
-    } - {NULL_BLOCK}
+        for block in written_by(observation.after.configuration, mirrors[chunk.request], chunk)
+    }
 
 
 def _resumed_at(observation: Observation, read: BadRead) -> tuple[Case, str]:
     """The boundary from which the request of `read` starts: by an admission now, or one that announced a load."""
-    for admission in observation.admissions:
+    for admission in observation.started:
         if admission.decision.request == read.request:
             local, external = admission.decision.local, admission.decision.external
             return case_of(external), wording.sum_of(local, external)
-    loads = observation.before.scheduler.requests[read.request].loads
+    request = observation.before.scheduler.requests.get(read.request)
+    loads = request.loads if request is not None else ()
     if loads:
         return Case.EXTERNAL, wording.sum_of(loads[0].start, loads[0].end - loads[0].start)
     return Case.EXTERNAL, f"R = {read.computed}, loaded before"

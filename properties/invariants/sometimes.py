@@ -106,7 +106,7 @@ def _evicted_before_retry(observation: Observation) -> bool:
 
 
 def _evicted_by_reuse(observation: Observation) -> bool:
-    return observation.plan is not None and not observation.rolled_back and bool(_evicted(observation))
+    return observation.planned is not None and not observation.rolled_back and bool(_evicted(observation))
 
 
 def _preemption(observation: Observation) -> bool:

@@ -1,0 +1,65 @@
+"""What becomes of the output of an executed step.
+
+Mirrors `Scheduler.update_from_output`, `_update_request_with_output` and `_drain_deferred_frees`
+(vllm/v1/core/sched/scheduler.py) and `AsyncScheduler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from model.allocation import publish
+from model.plan import Chunk
+from model.request import Request, Status
+from model.scheduler import Scheduler, finish
+
+
+def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[Chunk, ...]]:
+    """The oldest step in flight has executed: its chunks are in flight no more, and blocks that waited for it are free.
+    Also returns its chunks whose output counts."""
+    step, *younger = scheduler.in_flight
+    scheduler = attrs.evolve(scheduler, in_flight=tuple(younger), pool=scheduler.pool.release(step.freed))
+    counting: list[Chunk] = []
+    for chunk in step.plan.chunks:
+        request = scheduler.requests.get(chunk.request)
+        if request is None:
+            continue
+        if not (request.stale and request.drop_stale):
+            counting.append(chunk)
+        scheduler = scheduler.with_request(_executed(request, chunk))
+    return scheduler, tuple(counting)
+
+
+def _executed(request: Request, chunk: Chunk) -> Request:
+    """The request with one chunk less in flight."""
+    stale = max(0, request.stale - chunk.count)
+    return attrs.evolve(
+        request, in_flight=request.in_flight - chunk.count, stale=stale, drop_stale=request.drop_stale and stale > 0
+    )
+
+
+def sample(scheduler: Scheduler, chunks: Iterable[Chunk]) -> Scheduler:
+    """Every request of which a chunk ran the last known token gets the next one, or ends with its output."""
+    for chunk in chunks:
+        request = scheduler.requests[chunk.request]
+        if chunk.end == len(request.tokens):
+            scheduler = _sampled(scheduler, request)
+    return scheduler
+
+
+def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
+    """What was scheduled before the token was known is published now."""
+    if len(request.unsampled) <= 1:
+        return finish(scheduler, request.name)
+    longer = attrs.evolve(
+        request,
+        tokens=request.tokens + request.unsampled[:1],
+        unsampled=request.unsampled[1:],
+        placeholders=max(0, request.placeholders - 1),
+    )
+    pool = scheduler.pool
+    if request.placeholders and request.status is Status.RUNNING:
+        pool, longer, _ = publish(scheduler.configuration, pool, longer, longer.computed - longer.in_flight)
+    return attrs.evolve(scheduler.with_request(longer), pool=pool)
