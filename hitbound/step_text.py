@@ -162,7 +162,8 @@ def _runs(observations: Sequence[Observation], *, executed: bool) -> Iterator[st
     ]
     for name in dict.fromkeys(chunk.request for chunk in chunks):
         own = [chunk for chunk in chunks if chunk.request == name]
-        yield f"{'runs' if executed else 'schedules'} {name} {' '.join(f'[{chunk.computed}, {chunk.end})' for chunk in own)}"
+        intervals = " ".join(f"[{chunk.computed}, {chunk.end})" for chunk in own)
+        yield f"{'runs' if executed else 'schedules'} {name} {intervals}"
 
 
 def _cached(first: Observation, last: Observation) -> Iterator[str]:

@@ -72,9 +72,7 @@ class Release:
 NEWEST = Release()
 
 RELEASES: dict[str, Release] = {
-    "0.23": Release(
-        adoption=Adoption.GROUP_BY_GROUP, retirement=Retirement.SCHEDULED, freeing=Freeing.AT_ONCE
-    ),
+    "0.23": Release(adoption=Adoption.GROUP_BY_GROUP, retirement=Retirement.SCHEDULED, freeing=Freeing.AT_ONCE),
     "0.24": Release(retirement=Retirement.SCHEDULED),
     "0.26": NEWEST,
 }

@@ -35,7 +35,7 @@ class Request:
     failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
     0 (vLLM: `shared_prefix_boundary`).
 
-    With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled yet, `in_flight`
+    With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
     the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
     output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
     `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`).

@@ -8,68 +8,70 @@ from __future__ import annotations
 
 import attrs
 
+from model.configuration import Configuration
 from model.geometry import columns_written
-from model.in_flight import InFlight, Published
-from model.plan import Load, Table
+from model.in_flight import InFlight, Work
+from model.plan import Chunk, Load, Table
 from model.request import Status
 from model.scheduler import Scheduler, preempt
 
 
 def roll_back_failed_loads(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, tuple[str, ...]]:
-    """Preempt every request that holds a block of a failed load, or a block that such a request wrote in the executed
-    step or is yet to write in a step in flight.
+    """Preempt every request that has a block of a failed load, or a block that such a request writes, in the executed
+    step or in one in flight.
 
     These blocks lose their hashes. A request that is loading and had hit one of them fails with its own load. Returns
     the requests that were rolled back: what they read, wrote or sampled in the step counts for nothing.
     """
-    failed = [load for load in step.plan.loads if load.fails]
-    if not failed:
+    configuration = scheduler.configuration
+    poisoned = {block for load in step.plan.loads if load.fails for block in _destinations(configuration, load)}
+    if not poisoned:
         return scheduler, ()
-    steps = (step, *scheduler.in_flight)
-    poisoned = {block for load in failed for block in _destinations(scheduler, load)}
-    for load in failed:
-        poisoned |= _written(scheduler, load.request, steps)
     affected: list[str] = []
-    while hit := [
-        name
-        for name in scheduler.running
-        if name not in affected and poisoned & _blocks(scheduler.requests[name].tables)
-    ]:
-        for name in hit:
-            affected.append(name)
-            poisoned |= _written(scheduler, name, steps)
+    pending = [chunk for each in (step, *scheduler.in_flight) for chunk in each.chunks]
+    while hit := [(chunk, work) for chunk, work in pending if poisoned & _blocks(work.tables)]:
+        for chunk, work in hit:
+            pending.remove((chunk, work))
+            poisoned |= _written(configuration, chunk, work)
+            affected.append(chunk.request)
     for name, request in scheduler.requests.items():
         if request.status is Status.LOADING and poisoned & _blocks(request.tables):
             scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], hit_withdrawn=True))
     scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(poisoned))
-    for name in reversed(affected):
-        scheduler = preempt(scheduler, name, drop_output=True)
-    return scheduler, tuple(affected)
+    rolled_back = tuple(dict.fromkeys(affected))
+    for name in reversed(rolled_back):
+        scheduler = _restarted(scheduler, name, poisoned)
+    return scheduler, rolled_back
+
+
+def _restarted(scheduler: Scheduler, name: str, poisoned: set[int]) -> Scheduler:
+    """The request starts again, unless it has ended or was preempted in between; its output in flight is dropped."""
+    request = scheduler.requests.get(name)
+    if request is None:
+        return scheduler
+    if request.status is Status.RUNNING and poisoned & _blocks(request.tables):
+        return preempt(scheduler, name, drop_output=True)
+    return scheduler.with_request(attrs.evolve(request, drop_stale=request.stale > 0))
 
 
 def _blocks(tables: tuple[Table, ...]) -> set[int]:
     return {block for table in tables for block in table if block}
 
 
-def _destinations(scheduler: Scheduler, load: Load) -> set[int]:
+def _destinations(configuration: Configuration, load: Load) -> set[int]:
     return {
         table[column]
-        for index, (group, table) in enumerate(zip(scheduler.configuration.groups, load.tables, strict=True))
+        for index, (group, table) in enumerate(zip(configuration.groups, load.tables, strict=True))
         for column in load.columns(index, group)
         if table[column]
     }
 
 
-def _written(scheduler: Scheduler, name: str, steps: tuple[InFlight, ...]) -> set[int]:
-    """Blocks that the chunks of a request in `steps` write, as far as it still has them, and those that they had
-    published: a request that has ended since has no tables."""
-    written = {block for step in steps for block in step.published.get(name, Published()).blocks}
-    request = scheduler.requests.get(name)
-    if request is None or not request.tables:
-        return written
-    chunks = [chunk for step in steps for chunk in step.plan.chunks if chunk.request == name]
-    for group, table in zip(scheduler.configuration.groups, request.tables, strict=True):
-        for chunk in chunks:
-            columns = columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
-            written.update(table[column] for column in columns if column < len(table))
-    return written - {0}
+def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[int]:
+    """Blocks that the chunk writes."""
+    return {
+        table[column]
+        for group, table in zip(configuration.groups, work.tables, strict=True)
+        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+        if table[column]
+    }

@@ -14,7 +14,7 @@ from model.admission import Admission, EngineAssertion, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
-from model.in_flight import InFlight, Published
+from model.in_flight import InFlight, Work
 from model.plan import Chunk, StepPlan, Table
 from model.policy import Policy
 from model.pool import Label, Pool, PoolExhausted, new_pool
@@ -130,11 +130,7 @@ def abort(scheduler: Scheduler, name: str) -> Scheduler:
     rules = scheduler.configuration.release
     if rules.aborted_chunks is AbortedChunks.CANCELLED:
         if rules.visibility is Visibility.COMMITTED:
-            blocks = [
-                block
-                for step in scheduler.in_flight
-                for block in step.published.get(name, Published()).blocks
-            ]
+            blocks = [block for step in scheduler.in_flight for block in step.work.get(name, Work()).published]
             scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
         scheduler = attrs.evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
     return finish(scheduler, name)
@@ -143,8 +139,8 @@ def abort(scheduler: Scheduler, name: str) -> Scheduler:
 def _cancelled(step: InFlight, name: str) -> InFlight:
     """The step in flight without the chunk of `name`."""
     chunks = tuple(chunk for chunk in step.plan.chunks if chunk.request != name)
-    published = {other: what for other, what in step.published.items() if other != name}
-    return attrs.evolve(step, plan=attrs.evolve(step.plan, chunks=chunks), published=published)
+    work = {other: what for other, what in step.work.items() if other != name}
+    return attrs.evolve(step, plan=attrs.evolve(step.plan, chunks=chunks), work=work)
 
 
 def finish(scheduler: Scheduler, name: str) -> Scheduler:
@@ -187,7 +183,7 @@ class _Step:
         """Published recurrent states that may not be hit yet."""
         if scheduler.configuration.release.visibility is Visibility.COMMITTED:
             self.hidden_states = self.hidden_states.union(*(step.states for step in scheduler.in_flight))
-        self.published: dict[str, Published] = {}
+        self.work: dict[str, Work] = {}
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
@@ -344,12 +340,11 @@ class _Step:
         request = attrs.evolve(
             request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
         )
-        if self.scheduler.configuration.steps_in_flight > 1:
-            labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
-            blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
-            self.published[name] = Published(blocks, states)
-            if request.computed >= request.scheduled_length:
-                request = attrs.evolve(request, placeholders=request.placeholders + 1)
+        labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
+        blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
+        self.work[name] = Work(request.tables, blocks, states)
+        if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
+            request = attrs.evolve(request, placeholders=request.placeholders + 1)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
@@ -363,7 +358,7 @@ class _Step:
             dropped=self.scheduler.dropped,
             taken=self.scheduler.pool.taken,
         )
-        step = InFlight(plan, tuple(self.admissions), self.published)
+        step = InFlight(plan, tuple(self.admissions), self.work)
         planned = attrs.evolve(
             self.scheduler,
             dropped=(),

@@ -281,6 +281,8 @@ def _reset(system: System) -> System:
         system = attrs.evolve(system, scheduler=scheduler)
     pool = system.scheduler.pool
     if any(pool.refs):
-        raise IllegalAction("the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)")
+        raise IllegalAction(
+            "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
+        )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
     return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))

@@ -2,6 +2,8 @@
 
 A code leaves out what no later action and no property can tell apart. Each omission and why it is sound:
 
+- What counts chunks and output in flight (`placeholders`, `in_flight`, `stale`, `drop_stale`): one step is in flight,
+  and only within an action. A `Scope` refuses more.
 - Requests that have ended: their worker mirrors, `dropped` and the order of `requests`. The worker looks up a mirror
   only for a chunk that continues, and a request that continues has been running since its mirror was made.
 - The mirror of a running request follows from its tables and from `computed`: they agree wherever the scheduler has
@@ -172,8 +174,8 @@ class Codec:
         """The code of a state of this scope. Raises NotEncodable."""
         scheduler = system.scheduler
         pool, requests = scheduler.pool, scheduler.requests
-        if system.assertion or pool.taken:
-            raise NotEncodable("an assertion failed, or blocks are taken that no step has wiped")
+        if system.assertion or pool.taken or scheduler.in_flight:
+            raise NotEncodable("an assertion failed, steps are in flight, or blocks are taken that no step has wiped")
         code = bytearray(LIVE if name in requests else GONE if name in system.texts else TO_COME for name in self.names)
         queue = (*scheduler.running, *scheduler.waiting, *scheduler.skipped)
         code += bytes((len(scheduler.running), len(scheduler.waiting), len(scheduler.skipped)))

@@ -92,14 +92,23 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
 
     of_scope = {"name", "prompt_length", "answers"}
     assert fields(Request) - of_scope == {
-        "asked", "computed", "hit_withdrawn", "junction", "loads", "published", "started", "status", "tables", "tokens",
-        "unsampled",
+        "asked", "computed", "drop_stale", "hit_withdrawn", "in_flight", "junction", "loads", "placeholders",
+        "published", "stale", "started", "status", "tables", "tokens", "unsampled",
     }  # fmt: skip
     assert fields(Record) == {
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",
     }  # fmt: skip
     assert fields(Pool) == {"refs", "labels", "free", "cached", "taken"}
-    assert fields(Scheduler) == {"configuration", "pool", "requests", "running", "waiting", "skipped", "dropped"}
+    assert fields(Scheduler) == {
+        "configuration",
+        "pool",
+        "requests",
+        "running",
+        "waiting",
+        "skipped",
+        "dropped",
+        "in_flight",
+    }
     assert fields(Mirror) == {"tables", "running_column", "sound"}
     assert fields(Worker) == {"memory", "mirrors"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}

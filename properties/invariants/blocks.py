@@ -15,6 +15,7 @@ from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_reads, is_first_read
 
+
 @attrs.frozen
 class Holding:
     """One entry of a block table."""

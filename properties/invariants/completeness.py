@@ -13,11 +13,11 @@ from properties.invariant import Finding, Invariant, Kind
 def progress(observation: Observation) -> Iterator[Finding]:
     """A step with a full budget that does nothing, while nobody waits for an answer or a load: nothing ever will."""
     action, after = observation.action, observation.after
-    if not isinstance(action, Step | Drain) or observation.plan is None or after.assertion:
+    if not isinstance(action, Step | Drain) or observation.planned is None or after.assertion:
         return
     if action.budget is not None and action.budget < after.configuration.budget:
         return
-    if observation.plan.chunks or observation.admissions or observation.preempted or observation.asked_again:
+    if observation.planned.chunks or observation.admissions or observation.preempted or observation.asked_again:
         return
     requests = after.scheduler.requests.values()
     if any(request.status in (Status.LOADING, Status.ABORTED_LOADING) for request in requests):

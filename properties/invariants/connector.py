@@ -98,8 +98,10 @@ def _failed_synchronously(observation: Observation) -> Iterator[str]:
         if request is None or request.computed or any(request.tables):
             yield f"{load.request}: its load of [{load.start}, {load.end}) failed, and it goes on"
     for name in observation.rolled_back:
-        before = observation.before.scheduler.requests[name]
+        before = observation.before.scheduler.requests.get(name)
         request = observation.after.scheduler.requests.get(name)
+        if before is None:
+            continue
         if request is None or request.tokens != before.tokens:
             yield f"{name} was rolled back and its output of the failed step is kept"
     poisoned = written_blocks(observation, observation.rolled_back)

@@ -18,15 +18,22 @@ def case_of(external: int) -> Case:
 
 
 def bad_reads(observation: Observation) -> Iterator[BadRead]:
-    """Bad reads of the step that are news: not those of requests that a failed load rolled back, for these count for
-    nothing, nor those of requests that had read wrongly before, for these follow from that."""
+    """Bad reads of the step that are news: not those of chunks whose output is dropped, above all because a failed load
+    rolled the request back, for these count for nothing, nor those of requests that had read wrongly before, for these
+    follow from that."""
     if observation.execution is None:
         return
     mirrors = observation.before.worker.mirrors
     for read in observation.execution.bad_reads:
         follows = not read.starts and not mirrors[read.request].sound
-        if read.request not in observation.rolled_back and not follows:
+        if read.request not in observation.rolled_back and not follows and not _dropped(observation, read.request):
             yield read
+
+
+def _dropped(observation: Observation, name: str) -> bool:
+    """Whether the output of the request's chunk in flight is dropped when it has executed."""
+    request = observation.before.scheduler.requests.get(name)
+    return request is not None and request.stale > 0 and request.drop_stale
 
 
 def is_first_read(read: BadRead) -> bool:
