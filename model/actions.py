@@ -37,15 +37,25 @@ class Arrive:
 
 
 @attrs.frozen
+class FailedBlock:
+    """A block that a load fails to fill: `column` of the table of `group` of `request`."""
+
+    request: str
+    group: int
+    column: int
+
+
+@attrs.frozen
 class Step:
     """One scheduling step and its execution, with no other in flight. Synchronous loads of the requests in
-    `failed_loads` fail in it.
+    `failed_loads` fail in it, others leave out `failed_blocks`.
 
     `budget` is the most tokens it may schedule; None stands for the configuration's.
     """
 
     failed_loads: tuple[str, ...] = ()
     budget: int | None = None
+    failed_blocks: tuple[FailedBlock, ...] = ()
 
 
 @attrs.frozen
@@ -57,9 +67,11 @@ class Schedule:
 
 @attrs.frozen
 class Execute:
-    """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it."""
+    """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it,
+    others leave out `failed_blocks`."""
 
     failed_loads: tuple[str, ...] = ()
+    failed_blocks: tuple[FailedBlock, ...] = ()
 
 
 @attrs.frozen

@@ -34,6 +34,13 @@ class WorkerOrder(enum.Enum):
     COPY_BEFORE_LOAD = "copy_before_load"
 
 
+class LoadFailure(enum.Enum):
+    """What becomes of a request whose load fails (vLLM: `kv_load_failure_policy`; FAIL is the default from 0.33)."""
+
+    RECOMPUTE = "recompute"
+    FAIL = "fail"
+
+
 class ConfigurationClass(enum.Enum):
     """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
 
@@ -83,6 +90,7 @@ class Configuration:
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
     steps_in_flight: int = 1
+    load_failure: LoadFailure = LoadFailure.RECOMPUTE
     hash_block: int = attrs.field()
 
     @hash_block.default

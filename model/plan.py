@@ -20,6 +20,8 @@ class Load:
     `tables` are the request's tables at the announcement, one per group. `local` says, per group, up to which boundary
     (tokens) the local hit is adopted: the unhashed blocks of the group begin there. `backed` says whether every
     recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
+
+    `fails` if nothing is loaded; `failed_blocks` are entries (group, column) that alone are left out.
     """
 
     request: str
@@ -33,6 +35,20 @@ class Load:
     asynchronous: bool
     assigned: bool = True
     fails: bool = False
+    failed_blocks: tuple[tuple[int, int], ...] = ()
+
+    def fails_at(self, index: int, column: int) -> bool:
+        """Whether the block in a column of group number `index` is not filled."""
+        return self.fails or (index, column) in self.failed_blocks
+
+    def failed(self, groups: tuple[Group, ...]) -> set[int]:
+        """Blocks that should have been filled and were not; null blocks are no destination."""
+        return {
+            table[column]
+            for index, (group, table) in enumerate(zip(groups, self.tables, strict=True))
+            for column in self.columns(index, group)
+            if table[column] and self.fails_at(index, column)
+        }
 
     def columns(self, index: int, group: Group) -> range:
         """Columns of group number `index` that the load is for: those from its adopted hit to `end`; for a recurrent

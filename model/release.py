@@ -58,6 +58,39 @@ class Freeing(enum.Enum):
     """At once (up to 0.23): an asynchronous load into them is not ordered after those writes."""
 
 
+class Recovery(enum.Enum):
+    """What becomes of requests whose synchronous load failed (`_handle_invalid_blocks`)."""
+
+    PREEMPTED = "preempted"
+    """They are preempted with all that depends on the failed blocks, which lose their hashes (vLLM #56733)."""
+    IN_PLACE = "in_place"
+    """They keep their blocks, hashes too, and run again from their first failed block, or from 0 if there are several
+    groups; so do others that hold a failed block (0.30)."""
+    ONE_GROUP = "one_group"
+    """IN_PLACE, but with several groups the engine stops with an exception (up to 0.29, vLLM #50388)."""
+    UNNOTICED = "unnoticed"
+    """Failures are named by request, and only an asynchronous load is asked about: nothing happens (from 0.31)."""
+
+
+class FailedTransfer(enum.Enum):
+    """What becomes of a request whose asynchronous load failed."""
+
+    UNDONE = "undone"
+    """It loses its blocks and starts from a new admission (`_handle_failed_recving`)."""
+    KEPT = "kept"
+    """It goes on as if it had been loaded: the destination was bound to it when the load was announced (SGLang before
+    #30986)."""
+
+
+class RunnerPosition(enum.Enum):
+    """Where the worker takes the position of a running request from."""
+
+    PLANNED = "planned"
+    """From the plan (`num_computed_tokens` of `CachedRequestData`)."""
+    OWN = "own"
+    """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -67,13 +100,23 @@ class Release:
     aborted_chunks: AbortedChunks = AbortedChunks.EXECUTED
     retirement: Retirement = Retirement.PROCESSED
     freeing: Freeing = Freeing.FENCED
+    recovery: Recovery = Recovery.PREEMPTED
+    failed_transfer: FailedTransfer = FailedTransfer.UNDONE
+    runner_position: RunnerPosition = RunnerPosition.PLANNED
 
 
 NEWEST = Release()
 
 RELEASES: dict[str, Release] = {
-    "0.23": Release(adoption=Adoption.GROUP_BY_GROUP, retirement=Retirement.SCHEDULED, freeing=Freeing.AT_ONCE),
-    "0.24": Release(retirement=Retirement.SCHEDULED),
-    "0.26": NEWEST,
+    "0.23": Release(
+        adoption=Adoption.GROUP_BY_GROUP,
+        retirement=Retirement.SCHEDULED,
+        freeing=Freeing.AT_ONCE,
+        recovery=Recovery.ONE_GROUP,
+    ),
+    "0.24": Release(retirement=Retirement.SCHEDULED, recovery=Recovery.ONE_GROUP),
+    "0.26": Release(recovery=Recovery.ONE_GROUP),
+    "0.30": Release(recovery=Recovery.IN_PLACE),
+    "0.31": Release(recovery=Recovery.UNNOTICED),
 }
 """Rules by the release in which the set appeared first."""

@@ -1,32 +1,30 @@
-"""What a failed synchronous load undoes.
+"""What a failed synchronous load undoes where requests are preempted for it (proposed in vLLM #56733).
 
-Mirrors the outcome of `Scheduler._update_requests_with_invalid_blocks` for several groups in 0.30 (recompute policy):
-the whole request goes back to 0 tokens, and so does every request of the step that shares a failed block.
+Each request goes back to 0 tokens with new blocks, and so does every request that shares a failed block, or one that
+was computed from it.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration
+from model.configuration import Configuration, LoadFailure
 from model.geometry import columns_written
 from model.in_flight import InFlight, Work
-from model.plan import Chunk, Load, Table
+from model.plan import Chunk, Table
 from model.request import Status
-from model.scheduler import Scheduler, preempt
+from model.scheduler import Scheduler, finish, preempt
 
 
-def roll_back_failed_loads(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, tuple[str, ...]]:
-    """Preempt every request that has a block of a failed load, or a block that such a request writes, in the executed
-    step or in one in flight.
+def roll_back(scheduler: Scheduler, step: InFlight, failed: set[int]) -> tuple[Scheduler, tuple[str, ...]]:
+    """Preempt every request that has a failed block, or a block that such a request writes, in the executed step or in
+    one in flight; where failed loads are to fail requests, these end.
 
     These blocks lose their hashes. A request that is loading and had hit one of them fails with its own load. Returns
     the requests that were rolled back: what they read, wrote or sampled in the step counts for nothing.
     """
     configuration = scheduler.configuration
-    poisoned = {block for load in step.plan.loads if load.fails for block in _destinations(configuration, load)}
-    if not poisoned:
-        return scheduler, ()
+    poisoned = set(failed)
     affected: list[str] = []
     pending = [chunk for each in (step, *scheduler.in_flight) for chunk in each.chunks]
     while hit := [(chunk, work) for chunk, work in pending if poisoned & _blocks(work.tables)]:
@@ -45,26 +43,19 @@ def roll_back_failed_loads(scheduler: Scheduler, step: InFlight) -> tuple[Schedu
 
 
 def _restarted(scheduler: Scheduler, name: str, poisoned: set[int]) -> Scheduler:
-    """The request starts again, unless it has ended or was preempted in between; its output in flight is dropped."""
+    """The request starts again, or ends, unless it did either in between; its output in flight is dropped."""
     request = scheduler.requests.get(name)
     if request is None:
         return scheduler
     if request.status is Status.RUNNING and poisoned & _blocks(request.tables):
+        if scheduler.configuration.load_failure is LoadFailure.FAIL:
+            return finish(scheduler, name)
         return preempt(scheduler, name, drop_output=True)
     return scheduler.with_request(attrs.evolve(request, drop_stale=request.stale > 0))
 
 
 def _blocks(tables: tuple[Table, ...]) -> set[int]:
     return {block for table in tables for block in table if block}
-
-
-def _destinations(configuration: Configuration, load: Load) -> set[int]:
-    return {
-        table[column]
-        for index, (group, table) in enumerate(zip(configuration.groups, load.tables, strict=True))
-        for column in load.columns(index, group)
-        if table[column]
-    }
 
 
 def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[int]:

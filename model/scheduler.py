@@ -13,12 +13,12 @@ import attrs
 from model.admission import Admission, EngineAssertion, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
-from model.configuration import Configuration
+from model.configuration import Configuration, LoadFailure
 from model.in_flight import InFlight, Work
 from model.plan import Chunk, StepPlan, Table
 from model.policy import Policy
 from model.pool import Label, Pool, PoolExhausted, new_pool
-from model.release import AbortedChunks, Freeing, Visibility
+from model.release import AbortedChunks, FailedTransfer, Freeing, Visibility
 from model.request import Request, Status
 
 
@@ -162,8 +162,12 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
     request = scheduler.requests[name]
     if request.status is Status.ABORTED_LOADING:
         return finish(scheduler, name)
-    status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
-    return scheduler.with_request(attrs.evolve(request, status=status))
+    loaded = (succeeded and not request.hit_withdrawn) or (
+        scheduler.configuration.release.failed_transfer is FailedTransfer.KEPT
+    )
+    if not loaded and scheduler.configuration.load_failure is LoadFailure.FAIL:
+        return finish(scheduler.with_request(attrs.evolve(request, status=Status.LOAD_FAILED)), name)
+    return scheduler.with_request(attrs.evolve(request, status=Status.LOADED if loaded else Status.LOAD_FAILED))
 
 
 def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:

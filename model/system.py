@@ -21,11 +21,11 @@ from model.execution import Execution
 from model.geometry import columns_for
 from model.in_flight import InFlight
 from model.loading import writes_of
-from model.plan import StepPlan
+from model.plan import Load, StepPlan
 from model.policy import Policy
 from model.pool import Label
+from model.recovery import recover
 from model.request import Request, Status
-from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
@@ -198,24 +198,33 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     if not system.scheduler.in_flight:
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
-    failed = () if isinstance(action, Drain) else action.failed_loads
-    loads = tuple(attrs.evolve(load, fails=load.request in failed) for load in step.plan.loads)
-    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
-    worker, execution = working.execute(system.configuration, system.worker, step.plan)
+    if not isinstance(action, Drain):
+        loads = tuple(_failing(load, action) for load in step.plan.loads)
+        step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
+    worker, execution = working.execute(system.configuration, system.worker, plan)
     scheduler, chunks = output.settle(system.scheduler)
-    scheduler, rolled_back = roll_back_failed_loads(scheduler, step)
-    scheduler = output.sample(scheduler, (chunk for chunk in chunks if chunk.request not in rolled_back))
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker)
+    recovered = recover(scheduler, step)
+    counting = (chunk for chunk in chunks if chunk.request not in recovered.rolled_back)
+    scheduler = output.sample(recovered.scheduler, () if recovered.assertion else counting)
+    assertion = system.assertion or recovered.assertion
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
         after=after,
-        plan=step.plan,
+        plan=plan,
         execution=execution,
         started=step.admissions,
-        rolled_back=rolled_back,
+        rolled_back=recovered.rolled_back,
     )
     return after, observation
+
+
+def _failing(load: Load, action: Step | Execute) -> Load:
+    """The load with what `action` says of its failure."""
+    blocks = tuple((block.group, block.column) for block in action.failed_blocks if block.request == load.request)
+    return attrs.evolve(load, fails=load.request in action.failed_loads, failed_blocks=blocks)
 
 
 def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:

@@ -347,7 +347,8 @@ class Codec:
             hit_withdrawn=record.hit_withdrawn,
             junction=record.junction,
         )
-        mirror = Mirror(tables, self._running_column(record.computed)) if running else None
+        column = self._running_column(record.computed)
+        mirror = Mirror(tables, column, computed=record.computed) if running else None
         if len(self._segments) >= _MOST_REMEMBERED:
             self._segments.clear()
             self._segment_of.clear()

@@ -109,7 +109,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "dropped",
         "in_flight",
     }
-    assert fields(Mirror) == {"tables", "running_column", "sound"}
+    assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed"}
     assert fields(Worker) == {"memory", "mirrors"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}
 
