@@ -91,6 +91,34 @@ class RunnerPosition(enum.Enum):
     """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
 
 
+class DraftGroups(enum.Enum):
+    """Which groups drop the last block of a hit, when there is a draft model (EAGLE, MTP)."""
+
+    HOLDING_DRAFT_LAYERS = "holding_draft_layers"
+    EVERY_GROUP = "every_group"
+    """No group was recognised as that of the draft model, so all were taken for it (vLLM #57616, #54360, #52735)."""
+
+
+class DraftDrop(enum.Enum):
+    """How far past a candidate a draft group looks before it drops a block, and how often it drops."""
+
+    PAST_THE_CAP = "past_the_cap"
+    """One block past the candidate, as far as the request is hashed; once per candidate (from 0.32)."""
+    WITHIN_THE_CAP = "within_the_cap"
+    """One block past the candidate, but never past the cap; once per candidate (up to 0.31)."""
+    EVERY_PASS = "every_pass"
+    """Never past the candidate, and dropped again on each pass of the lookup (before vLLM #32802)."""
+
+
+class DraftLookAhead(enum.Enum):
+    """Which of the dropping groups look past the candidate."""
+
+    ATTENTION = "attention"
+    """Those that then drop what they found there (from 0.26)."""
+    EVERY_KIND = "every_kind"
+    """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -103,20 +131,26 @@ class Release:
     recovery: Recovery = Recovery.PREEMPTED
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
+    draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
+    draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
+    draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
 
 
 NEWEST = Release()
 
+_AT_032 = Release(recovery=Recovery.UNNOTICED)
+_AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP)
+_AT_030 = attrs.evolve(_AT_031, recovery=Recovery.IN_PLACE)
+_AT_026 = attrs.evolve(_AT_030, recovery=Recovery.ONE_GROUP)
+_AT_024 = attrs.evolve(_AT_026, draft_look_ahead=DraftLookAhead.EVERY_KIND, retirement=Retirement.SCHEDULED)
+_AT_023 = attrs.evolve(_AT_024, adoption=Adoption.GROUP_BY_GROUP, freeing=Freeing.AT_ONCE)
+
 RELEASES: dict[str, Release] = {
-    "0.23": Release(
-        adoption=Adoption.GROUP_BY_GROUP,
-        retirement=Retirement.SCHEDULED,
-        freeing=Freeing.AT_ONCE,
-        recovery=Recovery.ONE_GROUP,
-    ),
-    "0.24": Release(retirement=Retirement.SCHEDULED, recovery=Recovery.ONE_GROUP),
-    "0.26": Release(recovery=Recovery.ONE_GROUP),
-    "0.30": Release(recovery=Recovery.IN_PLACE),
-    "0.31": Release(recovery=Recovery.UNNOTICED),
+    "0.23": _AT_023,
+    "0.24": _AT_024,
+    "0.26": _AT_026,
+    "0.30": _AT_030,
+    "0.31": _AT_031,
+    "0.32": _AT_032,
 }
 """Rules by the release in which the set appeared first."""

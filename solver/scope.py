@@ -50,6 +50,8 @@ class Scope:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
         if self.configuration.steps_in_flight > 1:
             raise ScopeError(f"scope {self.name}: a search has one step in flight; use fuzz for several")
+        if self.configuration.has_draft_model:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:
