@@ -99,8 +99,8 @@ def test_in_place_with_one_group_keeps_what_lies_below_the_first_failed_block() 
     fails = (arrive("r", 6, 3, store=6), Step(failed_blocks=(FailedBlock("r", 0, 1),)))
     assert after(of, *fails).scheduler.requests["r"].computed == 2
     assert after(of, *fails, Step()).scheduler.requests["r"].computed == 9
-    # The hashes stay until the blocks are computed again; attention writes come first, so nobody reads wrongly if that is
-    # in the next step.
+    # The hashes stay until the blocks are computed again; attention writes come first in a step, so that nobody reads
+    # wrongly if that is in the next one.
     assert set(told(run(V028, of, *fails, arrive("s", 6, 1), Drain()))) == {"LOAD-ROLLBACK", "STATE-LABEL"}
 
 
