@@ -17,11 +17,13 @@ from model.pool import Label
 @attrs.frozen
 class Work:
     """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
-    then, and the labels of recurrent states among them."""
+    then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
+    or scheduled."""
 
     tables: tuple[Table, ...] = ()
     published: tuple[int, ...] = ()
     states: frozenset[Label] = frozenset()
+    samples: bool = False
 
 
 @attrs.frozen

@@ -16,20 +16,20 @@ from model.request import Request, Status
 from model.scheduler import Scheduler, finish
 
 
-def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[Chunk, ...]]:
+def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[str, ...]]:
     """The oldest step in flight has executed: its chunks are in flight no more, and blocks that waited for it are free.
-    Also returns its chunks whose output counts."""
+    Also returns the requests that get a token from it."""
     step, *younger = scheduler.in_flight
     scheduler = attrs.evolve(scheduler, in_flight=tuple(younger), pool=scheduler.pool.release(step.freed))
-    counting: list[Chunk] = []
-    for chunk in step.plan.chunks:
+    sampled: list[str] = []
+    for chunk, work in step.chunks:
         request = scheduler.requests.get(chunk.request)
         if request is None:
             continue
-        if not (request.stale and request.drop_stale):
-            counting.append(chunk)
+        if work.samples and not (request.stale and request.drop_stale):
+            sampled.append(chunk.request)
         scheduler = scheduler.with_request(_executed(request, chunk))
-    return scheduler, tuple(counting)
+    return scheduler, tuple(sampled)
 
 
 def _executed(request: Request, chunk: Chunk) -> Request:
@@ -40,12 +40,10 @@ def _executed(request: Request, chunk: Chunk) -> Request:
     )
 
 
-def sample(scheduler: Scheduler, chunks: Iterable[Chunk]) -> Scheduler:
-    """Every request of which a chunk ran the last known token gets the next one, or ends with its output."""
-    for chunk in chunks:
-        request = scheduler.requests[chunk.request]
-        if chunk.end == len(request.tokens):
-            scheduler = _sampled(scheduler, request)
+def sample(scheduler: Scheduler, names: Iterable[str]) -> Scheduler:
+    """Each of the requests gets its next token, or ends with its output."""
+    for name in names:
+        scheduler = _sampled(scheduler, scheduler.requests[name])
     return scheduler
 
 

@@ -203,9 +203,9 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     worker, execution = working.execute(system.configuration, system.worker, plan)
-    scheduler, chunks = output.settle(system.scheduler)
+    scheduler, sampled = output.settle(system.scheduler)
     recovered = recover(scheduler, step)
-    counting = (chunk for chunk in chunks if chunk.request not in recovered.rolled_back)
+    counting = (name for name in sampled if name not in recovered.rolled_back)
     scheduler = output.sample(recovered.scheduler, () if recovered.assertion else counting)
     assertion = system.assertion or recovered.assertion
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
