@@ -28,12 +28,14 @@ class LeafAnswers:
 
 @attrs.frozen
 class Arrive:
-    """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0."""
+    """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0. With
+    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`)."""
 
     request: str
     prompt: tuple[Segment, ...]
     output: tuple[Segment, ...]
     answers: tuple[LeafAnswers, ...] = ()
+    skip_reading: bool = False
 
 
 @attrs.frozen

@@ -17,7 +17,8 @@ from model.connector import Leaf, leaves_of
 from model.lookup import LocalLookup, look_up, tables_at
 from model.plan import Load
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary
-from model.pool import Label, Pool
+from model.pool import Label, Pool, new_pool
+from model.release import SkippedReading
 from model.request import Request, Status
 from model.tokens import Prefix
 
@@ -114,6 +115,13 @@ def ask(
     return answer, tuple(answers), attrs.evolve(request, asked=counts)
 
 
+def usable_tokens(configuration: Configuration, request: Request, answer: Answer) -> int:
+    """What the policy gets to settle with of E. All that changes an answer after it was given is here."""
+    if request.skip_reading and configuration.release.skipped_reading is SkippedReading.NOTHING:
+        return 0
+    return answer.tokens
+
+
 def decide(
     configuration: Configuration, policy: Policy, pool: Pool, request: Request
 ) -> tuple[Decision | None, Request]:
@@ -128,13 +136,15 @@ def decide(
         if configuration.mamba_block is not None:
             offered = policy.lookup(claims)
     N = len(request.tokens)
-    lookup = look_up(policy, configuration, pool, request.tokens, offered)
+    searched = new_pool(len(pool.refs)) if request.skip_reading else pool
+    lookup = look_up(policy, configuration, searched, request.tokens, offered)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
     answer, said, request = ask(configuration, policy, request, asked)
     if answer.unknown:
         return None, request
-    local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
+    usable = usable_tokens(configuration, request, answer)
+    local, external = policy.settle(first_local, diverged, asked, usable, lookup.summary, N)
     request = attrs.evolve(request, junction=lookup.junction if local == lookup.summary.common else 0)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
@@ -213,3 +223,34 @@ def _loads(
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
         if told.tokens > 0 or told.leaf.conduct.writes_unassigned
     )
+
+
+def load_again(
+    configuration: Configuration, policy: Policy, pool: Pool, request: Request
+) -> tuple[Pool, Request, tuple[Load, ...]]:
+    """Ask about a request whose load has completed, from where it stands, and announce what is answered
+    (`AfterLoad.ASKED_AGAIN`)."""
+    start = request.computed
+    answer, _, request = ask(configuration, policy, request, start)
+    if configuration.connector is None or answer.unknown or answer.tokens == 0:
+        return pool, request, ()
+    end = start + answer.tokens
+    pool, request = extend(configuration, pool, request, end)
+    loads = tuple(
+        Load(
+            request=request.name,
+            leaf=told.leaf,
+            prefix=request.tokens,
+            start=start,
+            end=end,
+            tables=request.tables,
+            local=(start,) * len(configuration.groups),
+            backed=True,
+            asynchronous=answer.asynchronous,
+        )
+        for told in assignments(policy, configuration.connector, answer.source, answer.tokens)
+        if told.tokens > 0
+    )
+    if answer.asynchronous:
+        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
+    return pool, attrs.evolve(request, computed=end), loads

@@ -82,6 +82,33 @@ class FailedTransfer(enum.Enum):
     #30986)."""
 
 
+class AfterLoad(enum.Enum):
+    """Whether the connector is asked about a request whose asynchronous load has completed."""
+
+    NOT_ASKED = "not_asked"
+    """It goes on from R (vLLM #18232)."""
+    ASKED_AGAIN = "asked_again"
+    """It is asked from R, and what it answers is loaded as well (before vLLM #18232)."""
+
+
+class Resumption(enum.Enum):
+    """How the worker gets a request that was preempted and then loaded asynchronously."""
+
+    AS_RESUMED = "as_resumed"
+    """With all its tokens (vLLM #31583)."""
+    AS_NEW = "as_new"
+    """As one that has just arrived, with its prompt only: its status was lost while it loaded (before vLLM #31583)."""
+
+
+class SkippedReading(enum.Enum):
+    """What a request may use that is not to read the prefix cache (`skip_reading_prefix_cache`)."""
+
+    NOTHING = "nothing"
+    """Neither local hits nor external tokens (from 0.31)."""
+    EXTERNAL = "external"
+    """External tokens all the same (up to 0.30)."""
+
+
 class RunnerPosition(enum.Enum):
     """Where the worker takes the position of a running request from."""
 
@@ -131,6 +158,9 @@ class Release:
     recovery: Recovery = Recovery.PREEMPTED
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
+    after_load: AfterLoad = AfterLoad.NOT_ASKED
+    resumption: Resumption = Resumption.AS_RESUMED
+    skipped_reading: SkippedReading = SkippedReading.NOTHING
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
@@ -140,7 +170,7 @@ NEWEST = Release()
 
 _AT_032 = Release(recovery=Recovery.UNNOTICED)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP)
-_AT_030 = attrs.evolve(_AT_031, recovery=Recovery.IN_PLACE)
+_AT_030 = attrs.evolve(_AT_031, recovery=Recovery.IN_PLACE, skipped_reading=SkippedReading.EXTERNAL)
 _AT_026 = attrs.evolve(_AT_030, recovery=Recovery.ONE_GROUP)
 _AT_024 = attrs.evolve(_AT_026, draft_look_ahead=DraftLookAhead.EVERY_KIND, retirement=Retirement.SCHEDULED)
 _AT_023 = attrs.evolve(_AT_024, adoption=Adoption.GROUP_BY_GROUP, freeing=Freeing.AT_ONCE)

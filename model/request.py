@@ -47,6 +47,7 @@ class Request:
     unsampled: Prefix
     answers: Mapping[str, tuple[ScriptedAnswer, ...]]
     asked: Mapping[str, int]
+    skip_reading: bool = False
     status: Status = Status.WAITING
     computed: int = 0
     tables: tuple[Table, ...] = ()

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 
 import attrs
 
-from model.admission import Admission, EngineAssertion, PutOff, admit, decide
+from model.admission import Admission, EngineAssertion, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration, LoadFailure
 from model.in_flight import InFlight, Work
-from model.plan import Chunk, StepPlan, Table
+from model.plan import Chunk, Load, StepPlan, Table
 from model.policy import Policy
 from model.pool import Label, Pool, PoolExhausted, new_pool
-from model.release import AbortedChunks, FailedTransfer, Freeing, Visibility
+from model.release import AbortedChunks, AfterLoad, FailedTransfer, Freeing, Resumption, Visibility
 from model.request import Request, Status
+from model.tokens import UNKNOWN_TOKEN
 
 
 @attrs.frozen
@@ -183,6 +184,7 @@ class _Step:
         self.budget = budget
         self.chunks: list[Chunk] = []
         self.admissions: list[Admission] = []
+        self.loads: list[Load] = []
         self.hidden_states: frozenset[Label] = frozenset()
         """Published recurrent states that may not be hit yet."""
         if scheduler.configuration.release.visibility is Visibility.COMMITTED:
@@ -209,7 +211,7 @@ class _Step:
                 return
             extended = self.scheduler.requests[name].tables
             grown = tuple(table[len(old) :] for table, old in zip(extended, request.tables, strict=True))
-            self._plan_chunk(name, count, grown)
+            self._plan_chunk(name, count, grown, len(request.text))
             position += 1
 
     def _make_room(self, name: str, tokens: int) -> bool:
@@ -285,13 +287,22 @@ class _Step:
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
-        """Run a request whose tokens were loaded; it is not asked again."""
+        """Run a request whose tokens were loaded; True if it has to wait, for another load."""
         request = self.scheduler.requests[name]
+        if self.scheduler.configuration.release.after_load is AfterLoad.ASKED_AGAIN:
+            pool, request, loads = load_again(self.scheduler.configuration, self.policy, self.scheduler.pool, request)
+            self.loads += loads
+            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            if request.status is Status.LOADING:
+                return True
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
         pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, request.computed + count)
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count)
+        known = len(request.text)
+        if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
+            known = request.prompt_length
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, known)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -311,29 +322,32 @@ class _Step:
             self.admissions.append(Admission(decision, (), 0))
             return True
         self.admissions.append(admission)
+        self.loads += admission.loads
         if admission.chunk == 0:
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
             return True
-        self._run(pool, request, admission.chunk)
+        self._run(pool, request, admission.chunk, len(request.text))
         return False
 
-    def _run(self, pool: Pool, request: Request, count: int) -> None:
+    def _run(self, pool: Pool, request: Request, count: int, known: int) -> None:
+        """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
-        self._plan_chunk(request.name, count, request.tables)
+        self._plan_chunk(request.name, count, request.tables, known)
 
-    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
+    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int) -> None:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
             self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
         )
         self._hide(states)
+        end = request.computed + count
         self.chunks.append(
             Chunk(
                 request=name,
-                prefix=request.text[: request.computed + count],
+                prefix=(request.text[:known] + (UNKNOWN_TOKEN,) * end)[:end],
                 computed=request.computed,
                 count=count,
                 starts=not request.started,
@@ -359,7 +373,7 @@ class _Step:
     def finish(self) -> Scheduled:
         plan = StepPlan(
             chunks=tuple(self.chunks),
-            loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
+            loads=tuple(load for load in self.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
             taken=self.scheduler.pool.taken,
         )

@@ -138,6 +138,7 @@ def _arrive(system: System, action: Arrive) -> System:
         unsampled=output,
         answers={answers.leaf: answers.answers for answers in action.answers},
         asked={},
+        skip_reading=action.skip_reading,
     )
     scheduler = system.scheduler.with_request(request)
     return attrs.evolve(

@@ -337,6 +337,7 @@ class Codec:
             prompt_length=self.prompts[record.request],
             unsampled=text[record.known :],
             answers=self._answers[record.request],
+            skip_reading=self.scope.arrivals[record.request].skip_reading,
             asked={leaf.name: count for leaf, count in zip(self._leaves, record.asked, strict=True) if count},
             status=record.status,
             computed=record.computed,

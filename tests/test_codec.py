@@ -90,7 +90,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     def fields(kind: type) -> set[str]:
         return {field.name for field in attrs.fields(kind)}
 
-    of_scope = {"name", "prompt_length", "answers"}
+    of_scope = {"name", "prompt_length", "answers", "skip_reading"}
     assert fields(Request) - of_scope == {
         "asked", "computed", "drop_stale", "hit_withdrawn", "in_flight", "junction", "loads", "placeholders",
         "published", "stale", "started", "status", "tables", "tokens", "unsampled",
