@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from hitbound.exit_codes import PRECEDENCE, ExitCode
+from hitbound.changes import change_lines
+from hitbound.examples import Examples, examples_of, numbers_of
+from hitbound.exit_codes import PRECEDENCE
 from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, Matrix, column_words, headline, matrix_of, named
 from hitbound.report import Report
@@ -19,29 +21,42 @@ from properties.verdict import Cell, Verdict
 CLAUSE = "contract: "
 """How a proof's assumptions begin that are clauses of the leaf contract."""
 
+MARGIN = 13
+"""Characters before the first column of the matrix."""
+
 SIZES = (
     "for any sizes with a Mamba block equal to the hash unit; wider Mamba blocks, as in common production "
     "configurations, are refused by name: hits could end in partial tails"
 )
 
 
-def report_text(report: Report, code: ExitCode, width: int) -> str:
+def report_text(report: Report, width: int) -> str:
     """Everything about each policy, then what the exit code means."""
     lines: list[str] = []
     for policy in report.policies:
-        lines += [*_policy(policy, report.of(policy), width), ""]
-    meaning = dict(PRECEDENCE)[code]
-    lines.append(f"exit code {code.value}: {meaning}")
-    return "\n".join(lines)
+        changed = [part for line in change_lines(report.changes_of(policy)) for part in wrapped(line, width)]
+        lines += [*changed, *_policy(policy, report.of(policy), width), ""]
+    return "\n".join([*lines, *wrapped(exit_line(report), width)])
+
+
+def short_text(report: Report, width: int) -> str:
+    """The headline of each policy, and what the exit code means."""
+    lines = [f"{policy.name}: {headline(report.of(policy))}" for policy in report.policies]
+    return "\n".join(part for line in [*lines, exit_line(report)] for part in wrapped(line, width))
+
+
+def exit_line(report: Report) -> str:
+    """What the exit code means."""
+    return f"exit code {report.code.value}: {dict(PRECEDENCE)[report.code]}"
 
 
 def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> Iterator[str]:
     yield from wrapped(f"{policy.name}: {headline(judgements)}", width)
-    examples = _examples(judgements)
+    examples = examples_of(judgements)
     matrix = matrix_of(judgements)
     if matrix.cells:
         yield ""
-        yield from _matrix_lines(matrix)
+        yield from _matrix_lines(matrix, width)
         yield from wrapped(f"  {SIZES}", width)
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
@@ -55,30 +70,24 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
             yield from ("  " + line for line in lines)
 
 
-Examples = Mapping[tuple[str, str], Judgement]
-"""Property and signature of violations -> one of them; it stands for those in other cells or of other sizes."""
-
-
-def _examples(judgements: Iterable[Judgement]) -> Examples:
-    """The first violation of each kind, those of required results first."""
-    violated = [judgement for judgement in judgements if judgement.verdict is Verdict.VIOLATED]
-    examples: dict[tuple[str, str], Judgement] = {}
-    for judgement in sorted(violated, key=lambda judgement: not judgement.required):
-        examples.setdefault((judgement.result.property, judgement.signature), judgement)
-    return examples
-
-
-def _matrix_lines(matrix: Matrix) -> Iterator[str]:
+def _matrix_lines(matrix: Matrix, width: int) -> Iterator[str]:
+    """The matrix as a table; on a width that is too narrow, one line per cell."""
     columns = [(order, configuration_class) for order in WorkerOrder for configuration_class in ConfigurationClass]
     cell = max(len(words) for words in CLASS_WORDS.values()) + 2
+    if width < MARGIN + len(columns) * cell:
+        for where in matrix.cells:
+            line = f"  {where.contract.name.lower()}; {column_words(where)}: {cell_word(matrix, where)}"
+            yield from wrapped(line, width)
+        return
     yield "  contract   " + "".join(ORDER_WORDS[order].ljust(2 * cell) for order in WorkerOrder).rstrip()
     yield "             " + "".join(CLASS_WORDS[column[1]].ljust(cell) for column in columns).rstrip()
     for contract in Contract:
-        words = [_cell_word(matrix, Cell(contract, *column)) for column in columns]
+        words = [cell_word(matrix, Cell(contract, *column)) for column in columns]
         yield f"  {contract.name.lower():<11}" + "".join(word.ljust(cell) for word in words).rstrip()
 
 
-def _cell_word(matrix: Matrix, cell: Cell) -> str:
+def cell_word(matrix: Matrix, cell: Cell) -> str:
+    """The verdict of one cell, and whether it is required."""
     if cell not in matrix.cells:
         return "-"
     verdict = matrix.verdict(cell)
@@ -102,10 +111,7 @@ def _reasons(matrix: Matrix, examples: Examples) -> Iterator[str]:
 
 
 def _pointer(faults: Iterable[Judgement], examples: Examples) -> str:
-    kinds = list(examples)
-    numbers = sorted(
-        {kinds.index(kind) + 1 for fault in faults if (kind := (fault.result.property, fault.signature)) in examples}
-    )
+    numbers = numbers_of(faults, examples)
     return f" (as trace {', '.join(map(str, numbers))})" if numbers else ""
 
 
