@@ -17,9 +17,11 @@ from model.actions import (
     Drain,
     EndLoad,
     Evict,
+    Execute,
     LeafAnswers,
     Preempt,
     Reset,
+    Schedule,
     ScriptedAnswer,
     Step,
 )
@@ -27,6 +29,7 @@ from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
+from model.release import NEWEST, Release
 from model.request import Status
 from model.system import System, apply, initial, most_blocks
 from model.tokens import Segment
@@ -44,23 +47,29 @@ def random_trace(
     second_attention: GroupKind | None,
     eviction: Eviction,
     roomy: bool = False,
+    release: Release = NEWEST,
+    steps_in_flight: int = 1,
+    failures: bool = False,
     actions: int = 25,
 ) -> Trace:
     """A trace of at most `actions` actions; every action is legal in the model under `policy`.
 
     `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
-    In a `roomy` pool nothing is ever evicted for want of blocks.
+    In a `roomy` pool nothing is ever evicted for want of blocks. With `failures` synchronous loads fail now and then.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
     configuration = random_configuration(rng, second_attention=second_attention, eviction=eviction)
     if roomy:
         need = most_blocks(configuration, longest_text(configuration))
         configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
+    configuration = attrs.evolve(configuration, release=release, steps_in_flight=steps_in_flight)
     system = initial(configuration)
     done: list[Action] = []
     texts: dict[str, tuple[Segment, ...]] = {}
     for _ in range(actions):
         action = _action(rng, system, texts)
+        if failures and isinstance(action, Step | Execute) and rng.random() < 0.3:
+            action = attrs.evolve(action, failed_loads=tuple(system.scheduler.requests))
         try:
             system, _ = apply(system, policy, action)
         except IllegalAction:
@@ -141,7 +150,10 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
             return Evict(label.group, rng.choice(spelled), len(label.prefix))
     if roll < 0.4:
         return Drain()
-    return Step()
+    if system.configuration.steps_in_flight == 1:
+        return Step()
+    full = len(system.scheduler.in_flight) == system.configuration.steps_in_flight
+    return Execute() if full or (system.scheduler.in_flight and rng.random() < 0.3) else Schedule()
 
 
 def _arrive(rng: random.Random, configuration: Configuration, texts: dict[str, tuple[Segment, ...]]) -> Arrive:
