@@ -48,9 +48,7 @@ def sample(scheduler: Scheduler, names: Iterable[str]) -> Scheduler:
 
 
 def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
-    """What was scheduled before the token was known is published now."""
-    if len(request.unsampled) <= 1:
-        return finish(scheduler, request.name)
+    """What was scheduled before the token was known is published now, also if it is the last one."""
     longer = attrs.evolve(
         request,
         tokens=request.tokens + request.unsampled[:1],
@@ -60,4 +58,5 @@ def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
     pool = scheduler.pool
     if request.placeholders and request.status is Status.RUNNING:
         pool, longer, _ = publish(scheduler.configuration, pool, longer, longer.computed - longer.in_flight)
-    return attrs.evolve(scheduler.with_request(longer), pool=pool)
+    scheduler = attrs.evolve(scheduler.with_request(longer), pool=pool)
+    return scheduler if longer.unsampled else finish(scheduler, request.name)

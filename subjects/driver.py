@@ -42,8 +42,10 @@ OPT = {
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call with those keywords that this release knows."""
+    """Call with those keywords that this release knows. A constructor that passes all on takes those of its base."""
     known = inspect.signature(function).parameters
+    if "kwargs" in known and isinstance(function, type):
+        known = inspect.signature(function.__mro__[1]).parameters
     return function(**{name: value for name, value in arguments.items() if name in known})
 
 
