@@ -18,7 +18,7 @@ from model.pool import Label
 class Work:
     """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
     then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
-    or scheduled."""
+    or one that was not."""
 
     tables: tuple[Table, ...] = ()
     published: tuple[int, ...] = ()

@@ -360,9 +360,8 @@ class _Step:
         )
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
         blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
-        samples = request.computed >= request.scheduled_length
-        self.work[name] = Work(request.tables, blocks, states, samples)
-        if samples and self.scheduler.configuration.steps_in_flight > 1:
+        self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
+        if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
             request = attrs.evolve(request, placeholders=request.placeholders + 1)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
