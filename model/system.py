@@ -12,7 +12,20 @@ import attrs
 from model import output
 from model import scheduler as scheduling
 from model import worker as working
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Preempt, Reset, Schedule, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.admission import Admission
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
@@ -20,13 +33,14 @@ from model.errors import IllegalAction
 from model.execution import Execution
 from model.geometry import columns_for
 from model.in_flight import InFlight
-from model.loading import writes_of
-from model.plan import Load, StepPlan
+from model.loading import lacks_objects, writes_of
+from model.plan import Load, Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
 from model.scheduler import Scheduler
+from model.store import Store
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -51,8 +65,8 @@ class Observation:
 
     Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
     not written yet, whose connector did not know (`asked_again`), and that were preempted. Where one was executed: its
-    plan, its execution, the admissions that it `started`, and the requests that a failed load rolled back. With several
-    steps in flight these are different actions.
+    plan, its execution, the admissions that it `started`, the requests that a failed load rolled back, and what was
+    `saved` once it was over. With several steps in flight these are different actions.
     """
 
     action: Action
@@ -67,6 +81,7 @@ class Observation:
     preempted: tuple[str, ...] = ()
     started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    saved: tuple[Save, ...] = ()
 
 
 def initial(configuration: Configuration) -> System:
@@ -94,6 +109,8 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             after = _arrive(system, action)
         case Evict():
             after = _evict(system, action)
+        case EvictObject():
+            after = _evict_object(system, action)
         case EndLoad():
             after = _end_load(system, action)
         case Abort():
@@ -122,10 +139,13 @@ def _arrive(system: System, action: Arrive) -> System:
     prompt, output = tokens_of(action.prompt), tokens_of(action.output)
     if not prompt or not output:
         raise IllegalAction(f"request {action.request!r} needs at least one prompt token and one output token")
-    known = {leaf.name for leaf in leaves_of(configuration.connector)} if configuration.connector else set()
+    leaves = tuple(leaves_of(configuration.connector)) if configuration.connector else ()
+    known = {leaf.name for leaf in leaves if leaf.store is None}
     for answers in action.answers:
         if answers.leaf not in known or not answers.answers:
-            raise IllegalAction(f"answers of leaf {answers.leaf!r}: the leaves are {sorted(known)}, each with answers")
+            raise IllegalAction(
+                f"answers of leaf {answers.leaf!r}: the leaves with a script are {sorted(known)}, each with answers"
+            )
     most = most_blocks(configuration, len(prompt) + len(output))
     if most > configuration.pool_blocks - 1:
         raise IllegalAction(
@@ -169,6 +189,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         execution=executed.execution,
         started=executed.started,
         rolled_back=executed.rolled_back,
+        saved=executed.saved,
     )
     return system, observation
 
@@ -199,15 +220,16 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     if not system.scheduler.in_flight:
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
-    if not isinstance(action, Drain):
-        loads = tuple(_failing(load, action) for load in step.plan.loads)
-        step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
+    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     worker, execution = working.execute(system.configuration, system.worker, plan)
     scheduler, sampled = output.settle(system.scheduler)
     recovered = recover(scheduler, step)
+    saved = tuple(save for save in plan.saves if save.request not in recovered.rolled_back)
+    worker, scheduler = working.save(worker, saved), scheduling.stored(recovered.scheduler, saved)
     counting = (name for name in sampled if name not in recovered.rolled_back)
-    scheduler = output.sample(recovered.scheduler, () if recovered.assertion else counting)
+    scheduler = output.sample(scheduler, () if recovered.assertion else counting)
     assertion = system.assertion or recovered.assertion
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
@@ -218,14 +240,18 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         execution=execution,
         started=step.admissions,
         rolled_back=recovered.rolled_back,
+        saved=saved,
     )
     return after, observation
 
 
-def _failing(load: Load, action: Step | Execute) -> Load:
-    """The load with what `action` says of its failure."""
+def _failing(load: Load, action: Step | Execute | Drain, worker: Worker) -> Load:
+    """The load with what `action` says of its failure; one that lacks an object fails in any case."""
+    if isinstance(action, Drain):
+        return attrs.evolve(load, fails=lacks_objects(load, worker.objects))
     blocks = tuple((block.group, block.column) for block in action.failed_blocks if block.request == load.request)
-    return attrs.evolve(load, fails=load.request in action.failed_loads, failed_blocks=blocks)
+    fails = load.request in action.failed_loads or lacks_objects(load, worker.objects)
+    return attrs.evolve(load, fails=fails, failed_blocks=blocks)
 
 
 def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:
@@ -259,16 +285,34 @@ def _evict(system: System, action: Evict) -> System:
     return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=pool.unpublish((block,))))
 
 
+def _evict_object(system: System, action: EvictObject) -> System:
+    store = system.scheduler.stores.get(action.leaf)
+    label = Label(action.group, system.texts.get(action.request, ())[: action.boundary])
+    if store is None or label not in store.keys or len(label.prefix) != action.boundary:
+        raise IllegalAction(
+            f"{action.leaf!r} has no object of group {action.group} for {action.boundary} tokens of {action.request!r}"
+        )
+    stores = {**system.scheduler.stores, action.leaf: Store(store.keys - {label})}
+    objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
+    return attrs.evolve(
+        system,
+        scheduler=attrs.evolve(system.scheduler, stores=stores),
+        worker=attrs.evolve(system.worker, objects=objects),
+    )
+
+
 def _end_load(system: System, action: EndLoad) -> System:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
+    if action.succeeded and any(lacks_objects(load, system.worker.objects) for load in request.loads):
+        raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
     worker = system.worker
     written: set[int] = set()
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
         ended = attrs.evolve(load, fails=not action.succeeded)
-        written.update(write.block for write in writes_of(system.configuration, ended))
+        written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
     # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
     in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
@@ -295,4 +339,8 @@ def _reset(system: System) -> System:
             "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
         )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    return attrs.evolve(
+        system,
+        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
+        worker=attrs.evolve(system.worker, objects={}),
+    )

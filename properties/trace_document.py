@@ -11,7 +11,20 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Preempt, Reset, Schedule, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -30,6 +43,7 @@ ACTION_NAMES: dict[str, type[Action]] = {
     "execute": Execute,
     "drain": Drain,
     "evict": Evict,
+    "evict_object": EvictObject,
     "end_load": EndLoad,
     "abort": Abort,
     "preempt": Preempt,

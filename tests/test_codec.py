@@ -100,17 +100,10 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     }  # fmt: skip
     assert fields(Pool) == {"refs", "labels", "free", "cached", "taken"}
     assert fields(Scheduler) == {
-        "configuration",
-        "pool",
-        "requests",
-        "running",
-        "waiting",
-        "skipped",
-        "dropped",
-        "in_flight",
-    }
+        "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores", "in_flight",
+    }  # fmt: skip
     assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed"}
-    assert fields(Worker) == {"memory", "mirrors"}
+    assert fields(Worker) == {"memory", "mirrors", "objects"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}
 
 

