@@ -12,3 +12,7 @@ class Feature(enum.Enum):
     """A hash unit below the Mamba block: hits may end inside a block."""
     STORES = "stores"
     """Connectors that keep objects, each of which may go by itself."""
+    STEPS_IN_FLIGHT = "steps in flight"
+    """Steps are scheduled before earlier ones have executed."""
+    FAILED_BLOCKS = "failed blocks"
+    """Loads fail in part, and requests with them where they are to."""

@@ -12,10 +12,25 @@ import hypothesis.stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    Evict,
+    EvictObject,
+    Execute,
+    FailedBlock,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.configuration import Configuration, Eviction
 from model.connector import Leaf
 from model.errors import IllegalAction
+from model.plan import Load
 from model.policy import Policy
 from model.request import Status
 from model.system import Observation, System, apply, initial
@@ -185,21 +200,57 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def step(self) -> None:
         """One step; also what remains to be done when nothing else is possible."""
         if self._alive:
-            self._act(Step())
+            self._act(Execute() if self._in_flight else Step())
+
+    @precondition(lambda self: self._alive and self._requests and self._may_schedule_ahead)
+    @rule()
+    def schedule(self) -> None:
+        """A step is planned, and executed later."""
+        self._act(Schedule())
+
+    @precondition(lambda self: self._can_arrive and self._requests and self._may_schedule_ahead)
+    @rule(data=st.data())
+    def arrive_between_steps(self, data: st.DataObject) -> None:
+        """A request arrives between two steps that are in flight together."""
+        self._act(Schedule())
+        self.arrive(data)
+        if self._alive and self._may_schedule_ahead:
+            self._act(Schedule())
+
+    @property
+    def _in_flight(self) -> int:
+        return 0 if self.system is None else len(self.system.scheduler.in_flight)
+
+    @property
+    def _may_schedule_ahead(self) -> bool:
+        return self.configuration is not None and max(1, self._in_flight) < self.configuration.steps_in_flight
 
     @precondition(lambda self: self._alive and self._with_status(Status.WAITING))
     @rule()
     def step_with_failing_loads(self) -> None:
-        """A step in which every synchronous load fails."""
+        """A step in which every synchronous load fails, or of each only the last block."""
         assert self.system is not None
+        while self._alive and self._may_schedule_ahead:
+            self._act(Schedule())
         try:
-            _, observations = apply(self.system, self.campaign.policy, Step())
+            step = Execute() if self._in_flight else Step()
+            _, observations = apply(self.system, self.campaign.policy, step)
         except PolicyRaised:
             return
         plan = observations[0].plan
-        failed = tuple(sorted({load.request for load in plan.loads})) if plan is not None else ()
-        if failed:
-            self._act(Step(failed_loads=failed))
+        loads = plan.loads if plan is not None else ()
+        if not loads:
+            return
+        if Feature.FAILED_BLOCKS in self.campaign.features and len(self.actions) % 2:
+            self._act(attrs.evolve(step, failed_blocks=tuple(map(self._last_block, loads))))
+        else:
+            self._act(attrs.evolve(step, failed_loads=tuple(sorted({load.request for load in loads}))))
+
+    def _last_block(self, load: Load) -> FailedBlock:
+        """The block at the end of the load in one of the groups."""
+        assert self.configuration is not None
+        index = len(self.actions) // 2 % len(self.configuration.groups)
+        return FailedBlock(load.request, index, load.columns(index, self.configuration.groups[index])[-1])
 
     @precondition(lambda self: self._alive and self._requests)
     @rule()
@@ -313,9 +364,12 @@ def machine_for(campaign: Campaign) -> type[EngineMachine]:
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
     """Actions that a campaign under `eviction` with `features` has to have fired, each at least once."""
-    every = {kind.__name__ for kind in (Arrive, Step, Drain, Evict, EvictObject, EndLoad, Abort, Preempt, Reset)}
+    kinds = (Arrive, Step, Schedule, Execute, Drain, Evict, EvictObject, EndLoad, Abort, Preempt, Reset)
+    every = {kind.__name__ for kind in kinds}
     if eviction is Eviction.LRU:
         every.remove(Evict.__name__)
     if Feature.STORES not in features:
         every.remove(EvictObject.__name__)
+    if Feature.STEPS_IN_FLIGHT not in features:
+        every -= {Schedule.__name__, Execute.__name__}
     return frozenset(every)

@@ -14,7 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, LoadFailure
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.store_rules import StoreRules
 from model.system import most_blocks
@@ -100,6 +100,8 @@ _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "
 _POOLS = st.sampled_from([12, 4, 5, 8])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
+_STEPS = st.sampled_from([2, 2, 1, 3])
+_LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
 
@@ -124,7 +126,8 @@ def configurations(
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
     mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
     groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
-    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    steps = draw(_STEPS) if Feature.STEPS_IN_FLIGHT in features else 1
+    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit, steps_in_flight=steps)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,
@@ -142,6 +145,7 @@ def configurations(
         connector=draw(connectors(cell.contract, fixed_leaf, features)),
         eviction=eviction,
         worker_order=cell.worker_order,
+        load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
     )
 
 

@@ -238,7 +238,7 @@ def _loser_saves(observation: Observation) -> bool:
         return False
     loaders = {
         load.request: load.leaf.name
-        for admission in observation.admissions
+        for admission in observation.started
         for load in admission.loads
         if load.assigned and not load.asynchronous
     }
