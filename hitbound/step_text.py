@@ -11,6 +11,7 @@ from model.actions import (
     Arrive,
     Drain,
     EndLoad,
+    EndSaves,
     Evict,
     EvictObject,
     Execute,
@@ -43,7 +44,7 @@ def by_action(observations: Iterable[Observation]) -> list[tuple[Observation, ..
 
 def numbered(number: int, observations: Sequence[Observation], width: int) -> list[str]:
     """One action: its number and what it was, and below it what it changed."""
-    lines = [f"{number:>2}. {_title(observations)}", *(f"      {change}" for change in _changes(observations))]
+    lines = [f"{number:>2}. {title_of(observations)}", *(f"      {change}" for change in changes_of(observations))]
     return [part for line in lines for part in wrapped(line, width)]
 
 
@@ -91,7 +92,8 @@ def _answered(configuration: Configuration, decision: Decision) -> str:
     return f"{who} answers {answer.tokens}{', asynchronously' if answer.asynchronous and answer.tokens else ''}"
 
 
-def _title(observations: Sequence[Observation]) -> str:
+def title_of(observations: Sequence[Observation]) -> str:
+    """What the action was."""
     action: Action = observations[0].action
     match action:
         case Arrive():
@@ -114,6 +116,8 @@ def _title(observations: Sequence[Observation]) -> str:
         case EvictObject():
             what = f"group {action.group} for {action.boundary} tokens of {action.request}"
             return f"{action.leaf} loses its object of {what}"
+        case EndSaves():
+            return f"the pending saves of {action.leaf} end"
         case EndLoad():
             return f"the load of {action.request} {'succeeds' if action.succeeded else 'fails'}"
         case Abort():
@@ -132,7 +136,8 @@ def _budget(action: Step | Schedule | Drain) -> str:
     return "" if action.budget is None else f" of {action.budget} tokens"
 
 
-def _changes(observations: Sequence[Observation]) -> Iterator[str]:
+def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
+    """What the action changed, line by line; what depends on a line is indented below it."""
     configuration = observations[0].after.configuration
     for observation in observations:
         for admission in observation.admissions:
@@ -193,6 +198,10 @@ def _cached(first: Observation, last: Observation) -> Iterator[str]:
 def _stored(first: Observation, last: Observation) -> Iterator[str]:
     for name, store in last.after.scheduler.stores.items():
         before = first.before.scheduler.stores[name].keys
+        announced = {save.label for save in store.pending} - {
+            save.label for save in first.before.scheduler.stores[name].pending
+        }
+        yield from _labels(f"{name} has to save", announced, last.after.texts)
         yield from _labels(f"{name} stores", store.keys - before, last.after.texts)
         yield from _labels(f"{name} loses", before - store.keys, last.after.texts)
 

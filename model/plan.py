@@ -39,7 +39,8 @@ class Load:
     `tables` are the request's tables at the announcement, one per group. `local` says, per group, up to which boundary
     (tokens) the local hit is adopted: the unhashed blocks of the group begin there. `backed` says whether every
     recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
-    `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores.
+    `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores. `held` is how many
+    tokens a peer has, whose transfer `comes` or, a second time, does not.
 
     `fails` if nothing is loaded; `failed_blocks` are entries (group, column) that alone are left out.
     """
@@ -56,6 +57,8 @@ class Load:
     assigned: bool = True
     fails: bool = False
     fetches: tuple[Fetch, ...] = ()
+    held: int = 0
+    comes: bool = True
     failed_blocks: tuple[tuple[int, int], ...] = ()
 
     def fails_at(self, index: int, column: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from model import output
+from model import output, saving
 from model import scheduler as scheduling
 from model import worker as working
 from model.actions import (
@@ -18,6 +18,7 @@ from model.actions import (
     Arrive,
     Drain,
     EndLoad,
+    EndSaves,
     Evict,
     EvictObject,
     Execute,
@@ -40,7 +41,7 @@ from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
 from model.scheduler import Scheduler
-from model.store import Store
+from model.store_rules import LoadPins, MissingObject
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -65,8 +66,9 @@ class Observation:
 
     Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
     not written yet, whose connector did not know (`asked_again`), and that were preempted. Where one was executed: its
-    plan, its execution, the admissions that it `started`, the requests that a failed load rolled back, and what was
-    `saved` once it was over. With several steps in flight these are different actions.
+    plan, its execution, the admissions that it `started`, the requests that a failed load rolled back, and the saves:
+    those that were `flushed` before the step wrote anything, and those `saved` after it, or by the action. With several
+    steps in flight these are different actions.
     """
 
     action: Action
@@ -81,6 +83,7 @@ class Observation:
     preempted: tuple[str, ...] = ()
     started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
 
@@ -105,6 +108,9 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             return after, (observation,)
         case Drain():
             return _drain(system, policy, action)
+        case EndSaves():
+            after, saved = _end_saves(system, action)
+            return after, (Observation(action, system, after, saved=saved),)
         case Arrive():
             after = _arrive(system, action)
         case Evict():
@@ -189,6 +195,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         execution=executed.execution,
         started=executed.started,
         rolled_back=executed.rolled_back,
+        flushed=executed.flushed,
         saved=executed.saved,
     )
     return system, observation
@@ -223,13 +230,16 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
     step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
-    worker, execution = working.execute(system.configuration, system.worker, plan)
-    scheduler, sampled = output.settle(system.scheduler)
+    announced = (load for admission in step.admissions for load in admission.loads)
+    scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
+    worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
+    scheduler, sampled = output.settle(scheduler)
     recovered = recover(scheduler, step)
-    saved = tuple(save for save in plan.saves if save.request not in recovered.rolled_back)
-    worker, scheduler = working.save(worker, saved), scheduling.stored(recovered.scheduler, saved)
-    counting = (name for name in sampled if name not in recovered.rolled_back)
-    scheduler = output.sample(scheduler, () if recovered.assertion else counting)
+    counting = [save for save in plan.saves if save.request not in recovered.rolled_back]
+    scheduler, saved = saving.announce(recovered.scheduler, counting)
+    worker = working.save(worker, saved)
+    sampled = () if recovered.assertion else sampled
+    scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
     assertion = system.assertion or recovered.assertion
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
@@ -240,6 +250,7 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         execution=execution,
         started=step.admissions,
         rolled_back=recovered.rolled_back,
+        flushed=flushed,
         saved=saved,
     )
     return after, observation
@@ -292,21 +303,46 @@ def _evict_object(system: System, action: EvictObject) -> System:
         raise IllegalAction(
             f"{action.leaf!r} has no object of group {action.group} for {action.boundary} tokens of {action.request!r}"
         )
-    stores = {**system.scheduler.stores, action.leaf: Store(store.keys - {label})}
+    if label in _pinned(system, action.leaf):
+        return system
+    scheduler = system.scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
     objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, stores=stores),
-        worker=attrs.evolve(system.worker, objects=objects),
-    )
+    return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
+
+
+def _pinned(system: System, leaf: str) -> set[Label]:
+    """Objects that a load under way is to fetch and that its leaf keeps for it until then."""
+    return {
+        fetch.label
+        for request in system.scheduler.requests.values()
+        if request.status in (Status.LOADING, Status.ABORTED_LOADING)
+        for load in request.loads
+        if load.leaf.name == leaf and load.leaf.store and load.leaf.store.load_pins is LoadPins.UNTIL_LOADED
+        for fetch in load.fetches
+    }
+
+
+def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ...]]:
+    store = system.scheduler.stores.get(action.leaf)
+    if store is None:
+        raise IllegalAction(f"{action.leaf!r} keeps no objects: it has no saves")
+    scheduler = saving.done(system.scheduler, store.pending)
+    worker = working.save(system.worker, store.pending)
+    return attrs.evolve(system, scheduler=scheduler, worker=worker), store.pending
 
 
 def _end_load(system: System, action: EndLoad) -> System:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
-    if action.succeeded and any(lacks_objects(load, system.worker.objects) for load in request.loads):
-        raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
+    if any(not load.comes for load in request.loads):
+        raise IllegalAction(f"the load of {action.request!r} never ends: its peer has sent everything before")
+    lacking = [load for load in request.loads if action.succeeded and lacks_objects(load, system.worker.objects)]
+    for load in lacking:
+        if load.leaf.store is None or load.leaf.store.missing_object is MissingObject.LOAD_FAILS:
+            raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
+        promised = f"{load.leaf.name} promised [{load.start}, {load.end}) to {action.request}, and objects are gone"
+        return attrs.evolve(system, assertion=promised)
     worker = system.worker
     written: set[int] = set()
     for load in request.loads:

@@ -16,3 +16,5 @@ class Feature(enum.Enum):
     """Steps are scheduled before earlier ones have executed."""
     FAILED_BLOCKS = "failed blocks"
     """Loads fail in part, and requests with them where they are to."""
+    PEERS = "peers"
+    """Connectors that transfer a request's own blocks from a peer, once."""

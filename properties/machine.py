@@ -18,6 +18,7 @@ from model.actions import (
     Arrive,
     Drain,
     EndLoad,
+    EndSaves,
     Evict,
     EvictObject,
     Execute,
@@ -32,6 +33,7 @@ from model.connector import Leaf
 from model.errors import IllegalAction
 from model.plan import Load
 from model.policy import Policy
+from model.release import NEWEST, Release
 from model.request import Status
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
@@ -61,8 +63,8 @@ Signature = tuple[str, Case | None]
 class Campaign:
     """What a series of runs explores, with which features, and what it has met so far.
 
-    `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
-    themselves.
+    Every configuration that is drawn follows the rules of `release`. `found` keeps the first EXAMPLES traces of each
+    finding. `fired` counts rules and `met` events, `runs` and `actions` themselves.
     """
 
     policy: Policy
@@ -70,6 +72,7 @@ class Campaign:
     eviction: Eviction
     fixed_leaf: Leaf | None = None
     features: frozenset[Feature] = frozenset()
+    release: Release = NEWEST
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -99,7 +102,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
         drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
-        self.configuration = data.draw(drawn)
+        self.configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1
@@ -146,6 +149,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
+            self.twin = save(self.twin, observation.flushed)
             self.twin, outputs = execute(configuration, self.twin, observation.plan)
             flagged = {read.request for read in observation.execution.bad_reads}
             differences = disagreement(configuration, observation.plan, outputs, flagged)
@@ -310,6 +314,15 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Arrive(f"r{number}", prompt, output))
         self._act(Step())
 
+    @precondition(lambda self: self._alive and self._saving())
+    @rule(data=st.data())
+    def end_saves(self, data: st.DataObject) -> None:
+        self._act(EndSaves(data.draw(st.sampled_from(self._saving()))))
+
+    def _saving(self) -> list[str]:
+        assert self.system is not None
+        return [name for name, store in self.system.scheduler.stores.items() if store.pending]
+
     def _objects(self) -> list[EvictObject]:
         assert self.system is not None
         return [
@@ -364,12 +377,11 @@ def machine_for(campaign: Campaign) -> type[EngineMachine]:
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
     """Actions that a campaign under `eviction` with `features` has to have fired, each at least once."""
-    kinds = (Arrive, Step, Schedule, Execute, Drain, Evict, EvictObject, EndLoad, Abort, Preempt, Reset)
-    every = {kind.__name__ for kind in kinds}
-    if eviction is Eviction.LRU:
-        every.remove(Evict.__name__)
-    if Feature.STORES not in features:
-        every.remove(EvictObject.__name__)
-    if Feature.STEPS_IN_FLIGHT not in features:
-        every -= {Schedule.__name__, Execute.__name__}
-    return frozenset(every)
+    kinds: set[type[Action]] = {Arrive, Step, Drain, EndLoad, Abort, Preempt, Reset}
+    if eviction is Eviction.ADVERSARIAL:
+        kinds.add(Evict)
+    if Feature.STORES in features:
+        kinds |= {EvictObject, EndSaves}
+    if Feature.STEPS_IN_FLIGHT in features:
+        kinds |= {Schedule, Execute}
+    return frozenset(kind.__name__ for kind in kinds)

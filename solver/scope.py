@@ -53,9 +53,10 @@ class Scope:
             raise ScopeError(f"scope {self.name}: a search has one step in flight; use fuzz for several")
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):
-            if leaf.store is not None:
+            if leaf.store is not None or leaf.peer is not None:
+                kind = "keeps objects" if leaf.store is not None else "transfers from a peer"
                 raise ScopeError(
-                    f"scope {self.name}: leaf {leaf.name!r} keeps objects, which a search does not know yet"
+                    f"scope {self.name}: leaf {leaf.name!r} {kind}, which a search does not know; use fuzz"
                 )
         if self.configuration.mamba_block not in (None, self.configuration.hash_block):
             raise ScopeError(

@@ -17,6 +17,7 @@ from model.actions import (
     Arrive,
     Drain,
     EndLoad,
+    EndSaves,
     Evict,
     EvictObject,
     Execute,
@@ -194,7 +195,7 @@ class Run:
                 return {"request": action.request}
             case Preempt() | Reset() | Execute():
                 return {}
-            case EvictObject():
+            case EvictObject() | EndSaves():
                 raise HitboundError(f"{action}: no leaf that keeps objects can be compared")
 
     def _first_owner(self, action: Evict) -> str:

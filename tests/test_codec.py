@@ -93,7 +93,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     of_scope = {"name", "prompt_length", "answers", "skip_reading"}
     assert fields(Request) - of_scope == {
         "asked", "computed", "drop_stale", "hit_withdrawn", "in_flight", "junction", "loads", "placeholders",
-        "published", "stale", "started", "status", "tables", "tokens", "unsampled",
+        "published", "stale", "started", "status", "tables", "tokens", "transferred", "unsampled",
     }  # fmt: skip
     assert fields(Record) == {
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",

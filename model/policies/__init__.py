@@ -6,7 +6,7 @@ An era's name sets its cache-hit policy; see `docs/` for what each release chang
 from __future__ import annotations
 
 from model.errors import PolicyError
-from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, ReferenceGroup
+from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, NeverDeeper, ReferenceGroup
 from model.policies.reference import Reference
 from model.policies.vllm import Vllm023, Vllm024, Vllm027, Vllm028
 from model.policy import Policy
@@ -17,9 +17,10 @@ POLICIES: dict[str, Policy] = {
 DEFAULT_POLICY = Vllm028.name
 
 PROPOSED: dict[str, Policy] = {
-    policy.name: policy for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention())
+    policy.name: policy
+    for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention(), NeverDeeper())
 }
-"""Policies that were proposed or reviewed and are wrong; cases name them."""
+"""Policies that were proposed or reviewed, most of them wrong; cases name them."""
 
 
 def policy_named(name: str) -> Policy:
