@@ -40,8 +40,10 @@ from model.policy import Policy
 from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
+from model.reservation import Allotment
 from model.scheduler import Scheduler
-from model.store_rules import LoadPins, MissingObject
+from model.store import Store
+from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -65,10 +67,11 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
-    not written yet, whose connector did not know (`asked_again`), and that were preempted. Where one was executed: its
-    plan, its execution, the admissions that it `started`, the requests that a failed load rolled back, and the saves:
-    those that were `flushed` before the step wrote anything, and those `saved` after it, or by the action. With several
-    steps in flight these are different actions.
+    not written yet, whose connector did not know (`asked_again`), and that were preempted, and in `allotments` the
+    blocks that were estimated and taken for requests. Where one was executed: its plan, its execution, the admissions
+    that it `started`, the requests that a failed load rolled back, and the saves: those that were `flushed` before the
+    step wrote anything, and those `saved` after it, or by the action. With several steps in flight these are different
+    actions.
     """
 
     action: Action
@@ -83,6 +86,7 @@ class Observation:
     preempted: tuple[str, ...] = ()
     started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
@@ -176,9 +180,11 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one of each step in flight."""
+    loaded or hit one included, and the running one of each step in flight. A partial tail that it hits is held until it
+    is copied."""
     return sum(
         min(configuration.most_states if group.recurrent else tokens, columns_for(tokens, group.block))
+        + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
 
@@ -209,7 +215,8 @@ def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -
         raise IllegalAction("with one step in flight a step is scheduled and executed at once; use step")
     budget = configuration.budget if action.budget is None else action.budget
     planned = scheduling.schedule(system.scheduler, policy, budget)
-    after = attrs.evolve(system, scheduler=planned.scheduler, assertion=planned.assertion)
+    assertion = planned.assertion or scheduling.second_report(system.scheduler)
+    after = attrs.evolve(system, scheduler=planned.scheduler, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -219,6 +226,7 @@ def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -
         put_off=planned.put_off,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
+        allotments=planned.allotments,
     )
     return after, observation
 
@@ -305,9 +313,17 @@ def _evict_object(system: System, action: EvictObject) -> System:
         )
     if label in _pinned(system, action.leaf):
         return system
-    scheduler = system.scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
+    scheduler = system.scheduler
+    if action.rank == 0 or _store_rules(system, action.leaf).agreement is Agreement.EVERY_RANK:
+        scheduler = scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
     objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
     return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
+
+
+def _store_rules(system: System, leaf: str) -> StoreRules:
+    rules = saving.store_leaves(system.scheduler)[leaf].store
+    assert rules is not None
+    return rules
 
 
 def _pinned(system: System, leaf: str) -> set[Label]:
@@ -375,8 +391,13 @@ def _reset(system: System) -> System:
             "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
         )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
-        worker=attrs.evolve(system.worker, objects={}),
-    )
+    system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    for name in system.scheduler.stores:
+        if _store_rules(system, name).at_reset is AtReset.EMPTIED:
+            objects = {key: held for key, held in system.worker.objects.items() if key[0] != name}
+            system = attrs.evolve(
+                system,
+                scheduler=system.scheduler.with_store(name, Store()),
+                worker=attrs.evolve(system.worker, objects=objects),
+            )
+    return system
