@@ -206,21 +206,6 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         if self._alive:
             self._act(Execute() if self._in_flight else Step())
 
-    @precondition(lambda self: self._alive and self._requests and self._may_schedule_ahead)
-    @rule()
-    def schedule(self) -> None:
-        """A step is planned, and executed later."""
-        self._act(Schedule())
-
-    @precondition(lambda self: self._can_arrive and self._requests and self._may_schedule_ahead)
-    @rule(data=st.data())
-    def arrive_between_steps(self, data: st.DataObject) -> None:
-        """A request arrives between two steps that are in flight together."""
-        self._act(Schedule())
-        self.arrive(data)
-        if self._alive and self._may_schedule_ahead:
-            self._act(Schedule())
-
     @property
     def _in_flight(self) -> int:
         return 0 if self.system is None else len(self.system.scheduler.in_flight)
@@ -362,6 +347,25 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Reset())
 
 
+class InFlightMachine(EngineMachine):
+    """A run in which steps may be scheduled ahead; other campaigns draw as if these rules did not exist."""
+
+    @precondition(lambda self: self._alive and self._requests and self._may_schedule_ahead)
+    @rule()
+    def schedule(self) -> None:
+        """A step is planned, and executed later."""
+        self._act(Schedule())
+
+    @precondition(lambda self: self._can_arrive and self._requests and self._may_schedule_ahead)
+    @rule(data=st.data())
+    def arrive_between_steps(self, data: st.DataObject) -> None:
+        """A request arrives between two steps that are in flight together."""
+        self._act(Schedule())
+        self.arrive(data)
+        if self._alive and self._may_schedule_ahead:
+            self._act(Schedule())
+
+
 def _has_gone_wrong(observation: Observation) -> bool:
     """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
@@ -372,7 +376,8 @@ def _has_gone_wrong(observation: Observation) -> bool:
 
 def machine_for(campaign: Campaign) -> type[EngineMachine]:
     """The machine class of a campaign."""
-    return type("EngineRun", (EngineMachine,), {"campaign": campaign})
+    base = InFlightMachine if Feature.STEPS_IN_FLIGHT in campaign.features else EngineMachine
+    return type("EngineRun", (base,), {"campaign": campaign})
 
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
