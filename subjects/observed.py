@@ -24,7 +24,13 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
     """The configuration as the driver takes it."""
     return {
         "groups": [
-            {"kind": group.kind.value, "block": group.block, "window": group.window, "draft": group.draft}
+            {
+                "kind": group.kind.value,
+                "block": group.block,
+                "window": group.window,
+                "chunk": group.chunk,
+                "draft": group.draft,
+            }
             for group in configuration.groups
         ],
         "pool_blocks": configuration.pool_blocks,
@@ -32,6 +38,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "budget": configuration.budget,
         "steps_in_flight": configuration.steps_in_flight,
         "load_failure": configuration.load_failure.value,
+        "retention": configuration.retention,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 
