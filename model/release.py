@@ -305,11 +305,10 @@ class Release:
 
 NEWEST = Release()
 
-_AT_033 = Release(recovery=Recovery.UNNOTICED)
-_AT_032 = attrs.evolve(_AT_033, junction_retention=JunctionRetention.ITSELF)
+_AT_032 = Release(junction_retention=JunctionRetention.ITSELF)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
-_AT_030 = attrs.evolve(_AT_031, recovery=Recovery.IN_PLACE, skipped_reading=SkippedReading.EXTERNAL)
-_AT_029 = attrs.evolve(_AT_030, recovery=Recovery.ONE_GROUP, replay_boundaries=ReplayBoundaries.PROMPT_END)
+_AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
+_AT_029 = attrs.evolve(_AT_030, replay_boundaries=ReplayBoundaries.PROMPT_END)
 _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
@@ -334,10 +333,11 @@ RELEASES: dict[str, Release] = {
     "0.30": _AT_030,
     "0.31": _AT_031,
     "0.32": _AT_032,
-    "0.33": _AT_033,
+    "0.33": NEWEST,
 }
-"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
-the rule of 0.31 that orders queues in another way, `waiting_order`."""
+"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
+the rule of 0.31 that orders queues in another way, `waiting_order`, and `recovery`, for no release has one that is
+sound for several groups."""
 
 
 def rules_of(version: str) -> Release:
