@@ -11,7 +11,7 @@ import click
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
 from hitbound.export_command import FORMS, exported
-from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs, smallest_traces
+from hitbound.gate_command import gate_options, gate_report, publish, read_outputs, smallest_traces
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -131,11 +131,11 @@ def gate(
 ) -> int:
     """Run the gate that hitbound.toml, or [tool.hitbound] in pyproject.toml, configures, and report in any format."""
     files = read_outputs(outputs)
-    outcome = gate_outcome(file, revision, profile, quiet)
+    report = gate_report(file, revision, profile, quiet)
     if traces is not None:
-        _write_traces(traces, smallest_traces(outcome.report))
+        _write_traces(traces, smallest_traces(report))
     with interrupts.after_writing():
-        return publish(outcome, form, files, quiet, width())
+        return publish(report, form, files, quiet, width())
 
 
 @command.command()
@@ -266,15 +266,25 @@ def draw(file: Path, form: str, asked: str | None) -> int:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True
 )
-def invariants(form: str) -> int:
+@click.option(
+    "--report",
+    "report_file",
+    type=FILE,
+    metavar="FILE",
+    help="For a page: say also what this JSON report says.",
+)
+def invariants(form: str, report_file: Path | None) -> int:
     """List every invariant: what it states, and what checks it. As a page (markdown, html) also with the functions
     behind it, and a drawn run that violates it once its guard is removed."""
     if form in ("markdown", "html"):
         from hitbound import catalogue_page
+        from hitbound.last_run import read_last_run
 
         page = catalogue_page.as_html if form == "html" else catalogue_page.as_markdown
-        click.echo(page(), nl=False)
+        click.echo(page(read_last_run(report_file) if report_file else None), nl=False)
         return exit_codes.ExitCode.REACHED
+    if report_file is not None:
+        raise click.UsageError("--report is for a page: use --format markdown or --format html")
     from hitbound import catalogue_text
 
     if form == "json":

@@ -17,6 +17,9 @@ from model.trace import Trace
 from properties.replay import replay
 from properties.verdict import Result
 
+DRAWN_WIDTH = 100
+"""Characters of a line of a drawn run where no terminal says how many fit."""
+
 
 def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iterator[str]:
     """The lines of a trace that violates `result.property` under `policy`."""
