@@ -50,6 +50,18 @@ class Retirement(enum.Enum):
     """What is scheduled, in flight included (up to 0.25)."""
 
 
+class StateRetirement(enum.Enum):
+    """Which columns of a recurrent group are looked at when superseded states are released. With one step in flight
+    both release the same."""
+
+    EVERY_COLUMN = "every_column"
+    """All, whatever null columns lie between them (`_num_retired_blocks`, from 0.30)."""
+    TO_THE_FIRST_NULL = "to_the_first_null"
+    """Back to the first null column, and the one that was last before the newest block was taken
+    (`last_state_block_idx`, up to 0.29): with steps in flight a state between null columns stays until the request
+    ends."""
+
+
 class Freeing(enum.Enum):
     """When blocks are free that a request loses while steps in flight may still write them. With a connector only."""
 
@@ -278,6 +290,7 @@ class Release:
     visibility: Visibility = Visibility.NEXT_STEP
     aborted_chunks: AbortedChunks = AbortedChunks.EXECUTED
     retirement: Retirement = Retirement.PROCESSED
+    state_retirement: StateRetirement = StateRetirement.EVERY_COLUMN
     freeing: Freeing = Freeing.FENCED
     recovery: Recovery = Recovery.PREEMPTED
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
@@ -308,7 +321,11 @@ NEWEST = Release()
 _AT_032 = Release(junction_retention=JunctionRetention.ITSELF)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
-_AT_029 = attrs.evolve(_AT_030, replay_boundaries=ReplayBoundaries.PROMPT_END)
+_AT_029 = attrs.evolve(
+    _AT_030,
+    replay_boundaries=ReplayBoundaries.PROMPT_END,
+    state_retirement=StateRetirement.TO_THE_FIRST_NULL,
+)
 _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,

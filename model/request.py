@@ -44,7 +44,8 @@ class Request:
     With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
     the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
     output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
-    `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`).
+    `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`). `last_state` is the column that was last
+    before the newest recurrent block was taken (see `StateRetirement`).
     """
 
     name: str
@@ -72,6 +73,7 @@ class Request:
     in_flight: int = 0
     stale: int = 0
     drop_stale: bool = False
+    last_state: int | None = None
 
     @property
     def text(self) -> Prefix:

@@ -92,7 +92,17 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
 
     of_scope = {"name", "prompt_length", "answers", "skip_reading"}
     # A scope with partial tails, with a reservation, or with several steps in flight, is refused.
-    never_set = {"tails", "unmarked", "held", "prefilling", "placeholders", "in_flight", "stale", "drop_stale"}
+    never_set = {
+        "tails",
+        "unmarked",
+        "held",
+        "prefilling",
+        "placeholders",
+        "in_flight",
+        "stale",
+        "drop_stale",
+        "last_state",
+    }
     assert fields(Request) - of_scope - never_set == {
         "asked", "computed", "hit_withdrawn", "junction", "loads", "published", "reported", "started", "status",
         "tables", "tokens", "transferred", "unsampled",

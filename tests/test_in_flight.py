@@ -25,7 +25,7 @@ from model.configuration import Configuration
 from model.connector import Connector
 from model.errors import IllegalAction
 from model.policies import POLICIES
-from model.release import NEWEST, AbortedChunks, Freeing, Release, Retirement, Visibility
+from model.release import NEWEST, AbortedChunks, Freeing, Release, Retirement, StateRetirement, Visibility
 from model.system import apply, initial
 from model.tokens import Segment
 from model.trace import Trace
@@ -185,6 +185,16 @@ def test_a_window_is_retired_under_a_step_in_flight(retirement: Retirement) -> N
     else:
         assert [each.request for each in seen.admissions] == ["a"]
         assert not violated(small, *WINDOW_LEFT_IN_FLIGHT, Drain())
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"), [(StateRetirement.TO_THE_FIRST_NULL, {"OWN-LEAK"}), (StateRetirement.EVERY_COLUMN, set())]
+)
+def test_states_between_null_columns_pile_up(rule: StateRetirement, found: set[str]) -> None:
+    """Seen on vLLM 0.28.0 with asynchronous scheduling: each chunk of several blocks leaves its state behind."""
+    configuration = two_steps(release=Release(state_retirement=rule), budget=4)
+    actions = (arrive("a", 0, 33), Schedule(), *[Schedule(), Execute()] * 8, Drain())
+    assert violated(configuration, *actions) == found
 
 
 def test_a_preempted_request_gets_its_output_in_flight_before_it_runs_again() -> None:
