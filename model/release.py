@@ -71,6 +71,15 @@ class Freeing(enum.Enum):
     """At once (up to 0.23): an asynchronous load into them is not ordered after those writes."""
 
 
+class FencedVictim(enum.Enum):
+    """What happens if a running request needs blocks, and those of the request to be preempted are free only later."""
+
+    SPARED = "spared"
+    """Nobody is preempted, and the step ends there (vLLM #49675)."""
+    PREEMPTED = "preempted"
+    """It is preempted, although that frees nothing now, and so is the next one (before vLLM #49675)."""
+
+
 class Recovery(enum.Enum):
     """What becomes of requests whose synchronous load failed (`_handle_invalid_blocks`)."""
 
@@ -292,6 +301,7 @@ class Release:
     retirement: Retirement = Retirement.PROCESSED
     state_retirement: StateRetirement = StateRetirement.EVERY_COLUMN
     freeing: Freeing = Freeing.FENCED
+    fenced_victim: FencedVictim = FencedVictim.SPARED
     recovery: Recovery = Recovery.PREEMPTED
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
@@ -325,6 +335,7 @@ _AT_029 = attrs.evolve(
     _AT_030,
     replay_boundaries=ReplayBoundaries.PROMPT_END,
     state_retirement=StateRetirement.TO_THE_FIRST_NULL,
+    fenced_victim=FencedVictim.PREEMPTED,
 )
 _AT_028 = attrs.evolve(
     _AT_029,

@@ -25,6 +25,7 @@ from model.release import (
     AbortedChunks,
     AfterLoad,
     FailedTransfer,
+    FencedVictim,
     Freeing,
     Reservation,
     Resumption,
@@ -271,7 +272,8 @@ class _Step:
                 return None
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
-                if _fenced(self.scheduler, self.scheduler.requests[victim]):
+                spared = self.scheduler.configuration.release.fenced_victim is FencedVictim.SPARED
+                if spared and _fenced(self.scheduler, self.scheduler.requests[victim]):
                     return None
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
