@@ -526,7 +526,7 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
             return result
 
     patch.setattr(model.scheduler, "admit", admitting)
-    execute, roll_back = model.worker.execute, model.system.roll_back_failed_loads
+    execute, recover = model.worker.execute, model.system.recover
     executed: dict[str, Any] = {}
 
     def executing(configuration: Any, worker: Any, plan: Any) -> Any:
@@ -535,15 +535,15 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         recorder.executed(plan)
         return result
 
-    def rolling_back(scheduler: Any, plan: Any) -> Any:
+    def recovering(scheduler: Any, step: Any) -> Any:
         recorder.rolling_back = True
-        after, names = roll_back(scheduler, plan)
+        recovered = recover(scheduler, step)
         recorder.rolling_back = False
-        recorder.rolled_back(scheduler, plan, executed["worker"], after, names)
-        return after, names
+        recorder.rolled_back(scheduler, step.plan, executed["worker"], recovered.scheduler, recovered.rolled_back)
+        return recovered
 
     patch.setattr(model.worker, "execute", executing)
-    patch.setattr(model.system, "roll_back_failed_loads", rolling_back)
+    patch.setattr(model.system, "recover", recovering)
     end_load, finish = model.scheduler.end_load, model.scheduler.finish
 
     def ending_load(scheduler: Any, name: str, succeeded: bool) -> Any:
