@@ -10,7 +10,7 @@ import attrs
 import pytest
 import z3
 
-from model.actions import Drain, Evict, Step
+from model.actions import Abort, Drain, EndLoad, Evict, LeafAnswers, Reset, ScriptedAnswer, Step
 from model.configuration import Eviction, GroupKind
 from model.policies import POLICIES
 from model.pool import Label, Pool
@@ -79,11 +79,35 @@ def test_a_load_that_fails_in_its_step_is_followed(monkeypatch: pytest.MonkeyPat
     assert "lose steps" in taken
 
 
+def test_loads_that_outlive_their_step_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commits, one fails, one is aborted before it ends; then the cache is reset."""
+    later = (LeafAnswers("store", (ScriptedAnswer(2, asynchronous=True), ScriptedAnswer(0))),)
+    probes = [attrs.evolve(arrive(name, 4, 2), answers=later) for name in ("commits", "fails", "aborted")]
+    actions = (
+        *FILLED,
+        Evict(0, "fill", 4),
+        Evict(1, "fill", 4),
+        *probes,
+        Step(),
+        Abort("aborted"),
+        EndLoad("aborted", True),
+        EndLoad("fails", False),
+        EndLoad("commits", True),
+        Drain(),
+        Reset(),
+    )
+    trace = Trace("loads", hybrid(STORE, budget=20), actions)
+    taken = follow(trace, REFERENCE, monkeypatch, invariants=True)
+    expected = {"start loading", "load begins", "load commits", "load fails", "abort loading", "start after load"}
+    assert expected | {"reset"} <= set(taken)
+
+
 @pytest.mark.slow
 def test_every_transition_with_a_counterpart_is_taken_by_some_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = follow_seeds(range(36), monkeypatch, actions=14)
-    taken += follow_seeds(range(12), monkeypatch, actions=10, partial_tails=True)
-    assert set(taken) == {action.name for action in ACTIONS} - set(NO_COUNTERPART) - {"lose steps"}
+    taken = follow_seeds(range(6), monkeypatch, actions=12)
+    taken += follow_seeds(range(4), monkeypatch, actions=10, partial_tails=True)
+    elsewhere = {"lose steps", "load fails", "abort loading", "start after load", "load commits", "reset"}
+    assert set(taken) >= {action.name for action in ACTIONS} - set(NO_COUNTERPART) - elsewhere
 
 
 @pytest.mark.mutants
