@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 
 from hitbound.exit_codes import PRECEDENCE, ExitCode
 from hitbound.judgement import Judgement
@@ -19,10 +19,7 @@ from properties.verdict import Cell, Verdict
 CLAUSE = "contract: "
 """How a proof's assumptions begin that are clauses of the leaf contract."""
 
-SIZES = (
-    "for any sizes with a Mamba block equal to the hash unit; wider Mamba blocks, as in common production "
-    "configurations, are refused by name: hits could end in partial tails"
-)
+SIZES = "for any sizes; hits may end in partial tails where a Mamba block is wider than the hash unit"
 
 
 def report_text(report: Report, code: ExitCode, width: int) -> str:
@@ -69,13 +66,16 @@ def _examples(judgements: Iterable[Judgement]) -> Examples:
 
 
 def _matrix_lines(matrix: Matrix) -> Iterator[str]:
-    columns = [(order, configuration_class) for order in WorkerOrder for configuration_class in ConfigurationClass]
-    cell = max(len(words) for words in CLASS_WORDS.values()) + 2
-    yield "  contract   " + "".join(ORDER_WORDS[order].ljust(2 * cell) for order in WorkerOrder).rstrip()
-    yield "             " + "".join(CLASS_WORDS[column[1]].ljust(cell) for column in columns).rstrip()
-    for contract in Contract:
-        words = [_cell_word(matrix, Cell(contract, *column)) for column in columns]
-        yield f"  {contract.name.lower():<11}" + "".join(word.ljust(cell) for word in words).rstrip()
+    width = max(len(words) for words in CLASS_WORDS.values()) + 2
+    yield (
+        f"  {'class':<{width}}{'contract':<10}"
+        + "".join(ORDER_WORDS[order].ljust(21) for order in WorkerOrder).rstrip()
+    )
+    for configuration_class, contract in itertools.product(ConfigurationClass, Contract):
+        class_words = CLASS_WORDS[configuration_class] if contract is min(Contract) else ""
+        words = [_cell_word(matrix, Cell(contract, order, configuration_class)) for order in WorkerOrder]
+        line = f"  {class_words:<{width}}{contract.name.lower():<10}" + "".join(word.ljust(21) for word in words)
+        yield line.rstrip()
 
 
 def _cell_word(matrix: Matrix, cell: Cell) -> str:
@@ -117,7 +117,7 @@ def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> 
         result = judgement.result
         return (result.engine, -judgement.verdict.weakness, judgement.word, result.scope, _because(judgement, examples))
 
-    for (engine, _, word, scope, because), alike in groupby(sorted(listed, key=key), key=key):
+    for (engine, _, word, scope, because), alike in itertools.groupby(sorted(listed, key=key), key=key):
         names = ", ".join(dict.fromkeys(named(judgement) for judgement in alike))
         text = f"  {engine}: {word}  {names}{f' within {scope}' if scope else ''}{because}"
         yield from wrapped(text, width)

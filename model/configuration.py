@@ -35,10 +35,27 @@ class WorkerOrder(enum.Enum):
 
 
 class ConfigurationClass(enum.Enum):
-    """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
+    """What a proof tells apart: one attention spec beside any number of Mamba groups or a second one, which may lag
+    behind; and whether hits may end in a partial tail, inside a block."""
 
     ONE_ATTENTION_SPEC = "one_attention_spec"
     SECOND_ATTENTION_SPEC = "second_attention_spec"
+    ONE_ATTENTION_SPEC_PARTIAL_TAILS = "one_attention_spec_partial_tails"
+    SECOND_ATTENTION_SPEC_PARTIAL_TAILS = "second_attention_spec_partial_tails"
+
+    @property
+    def second_attention_spec(self) -> bool:
+        return self in (
+            ConfigurationClass.SECOND_ATTENTION_SPEC,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
+
+    @property
+    def partial_tails(self) -> bool:
+        return self in (
+            ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
 
 
 @attrs.frozen
@@ -112,12 +129,27 @@ class Configuration:
         return tuple(tuple(merged[group]) for group in full_first)
 
     @property
+    def partial_tails(self) -> bool:
+        """Whether hits are multiples of the hash unit and may end inside a block.
+
+        A Mamba block is wider than the hash unit, and every other group can be looked up as finely
+        (`partial_hash_hits_enabled`, vllm/v1/core/kv_cache_utils.py).
+        """
+        fine = all(
+            group.recurrent or group.kind is GroupKind.FULL_ATTENTION or group.block == self.hash_block
+            for group in self.groups
+        )
+        return fine and any(group.recurrent and group.block > self.hash_block for group in self.groups)
+
+    @property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
-        attention_specs = {group for group in self.groups if not group.recurrent}
-        if len(attention_specs) > 1:
-            return ConfigurationClass.SECOND_ATTENTION_SPEC
-        return ConfigurationClass.ONE_ATTENTION_SPEC
+        second = len({group for group in self.groups if not group.recurrent}) > 1
+        return next(
+            kind
+            for kind in ConfigurationClass
+            if (kind.second_attention_spec, kind.partial_tails) == (second, self.partial_tails)
+        )
 
 
 def _check(configuration: Configuration) -> None:

@@ -139,6 +139,18 @@ def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[in
             return candidate, tuple(accepted)
 
 
+def reconcile_aligned(policy: Policy, views: tuple[SpecView, ...], common: int, block: int) -> int:
+    """The greatest multiple of `block` up to the common hit `common` that is valid for every spec.
+
+    A common boundary that is no multiple is looked up again below the last multiple under it, until it is one.
+    """
+    while common % block:
+        bound = floor_to(common, block)
+        lower, _ = reconcile(policy, views, bound)
+        common = min(lower, bound)
+    return common
+
+
 def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
     """Look up `prefix` in every group, each on its own and all together."""
     cap = policy.cap(len(prefix))
@@ -155,7 +167,7 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         deepest=max(hits),
         lowest_attention=min(hit for hit, view in zip(hits, views, strict=True) if not view.recurrent),
         common=common,
-        aligned_common=floor_to(common, configuration.scheduler_block),
+        aligned_common=reconcile_aligned(policy, views, common, configuration.scheduler_block),
         scheduler_block=configuration.scheduler_block,
     )
     return LocalLookup(views, accepted, summary)

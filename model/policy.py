@@ -72,7 +72,8 @@ class Summary:
     common: int
     """The reconciled hit: what `accept`, repeated until nothing shrinks, leaves of the cap."""
     aligned_common: int
-    """The reconciled hit below `floor_to(common, scheduler_block)`; equal to `common` where no partial tail can be."""
+    """The greatest multiple of the scheduler block that is valid for all specs; equal to `common` where no partial tail
+    can be."""
     scheduler_block: int
     """LCM of the groups' blocks, in tokens."""
 

@@ -14,7 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.system import most_blocks
 from model.tokens import Segment
@@ -94,7 +94,7 @@ def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: 
     unit = draw(_UNITS)
     full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
     groups = [full] * draw(_FULL_GROUPS)
-    if cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC:
+    if cell.configuration_class.second_attention_spec:
         if draw(st.booleans()):
             groups.append(Group(GroupKind.FULL_ATTENTION, unit * 2 if full.block == unit else unit))
         else:

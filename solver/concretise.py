@@ -15,14 +15,13 @@ import z3
 
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.composition import claim_of
-from model.configuration import ConfigurationClass
 from model.connector import Composite, Connector, Contract, Leaf
 from model.policy import Policy
 from properties.policy_guard import PolicyRaised, guarded
 from properties.verdict import Case, Cell
 from solver import caches
 from solver.arithmetic import exact
-from solver.confirm import leaf, minimal
+from solver.confirm import leaf, reproduced
 from solver.finding import Finding, violated
 from solver.obligation import Obligation
 from solver.scenario import BLOCK, MOST_TOKENS, Scenario
@@ -37,6 +36,7 @@ from solver.world import (
     FULL,
     LOWEST_ATTENTION,
     RECURRENT,
+    REFERENCE,
     SECOND,
     SHALLOWEST,
     STRENGTH,
@@ -77,10 +77,12 @@ def counterexample(
     reason = f"no counterexample of at most {MOST_TOKENS} tokens was found that a run can reach"
     scenarios = _scenarios(policy, obligation, decision, cell, lookup_is_sound)
     for scenario in itertools.islice(scenarios, REPLAYS):
-        trace = minimal(policy, property, case, scenario.trace())
+        trace = reproduced(policy, property, case, scenario)
         if trace is not None:
             return violated(trace)
         reason = f"not reproduced on the model, for example with {scenario}"
+        if scenario.unit < BLOCK:
+            break  # the model does not run partial tails
     return reason
 
 
@@ -132,15 +134,15 @@ def _plainest_model(solver: z3.Solver, tokens: int, decision: Decision, cell: Ce
 def _preferences(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolRef]:
     """No connector rather than one, small numbers rather than great ones, and caches that need few evictions."""
     yield from (z3.Not(choice) for choice in (CONNECTED, CLAIMS, WINNER_CLAIMS))
-    yield from (FULL <= n for n in (0, *_boundaries(tokens)))
+    yield from (FULL <= n for n in (0, *_boundaries(tokens, cell)))
     for spec in _specs(cell):
-        yield from (spec.valid(n) == (n <= FULL) for n in _boundaries(tokens))
+        yield from (spec.valid(n) == (n <= FULL) for n in _boundaries(tokens, cell))
     yield from (decision.E <= n for n in range(tokens + 1))
 
 
 def _specs(cell: Cell) -> tuple[SpecSymbols, ...]:
     """Specs beside the reference, whose valid boundaries are to be chosen."""
-    second = cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+    second = cell.configuration_class.second_attention_spec
     return (RECURRENT, SECOND) if second else (RECURRENT,)
 
 
@@ -154,8 +156,12 @@ def _settings(policy: Policy, cell: Cell, lookup_is_sound: bool) -> Iterator[tup
         yield scenario.tokens, (_same_cache(scenario), COMMON == common)
 
 
-def _boundaries(tokens: int) -> range:
-    return range(BLOCK, tokens + 1, BLOCK)
+def _unit(cell: Cell) -> int:
+    return 1 if cell.configuration_class.partial_tails else BLOCK
+
+
+def _boundaries(tokens: int, cell: Cell) -> range:
+    return range(_unit(cell), tokens + 1, _unit(cell))
 
 
 def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolRef]:
@@ -163,7 +169,8 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     yield from (N == tokens, S == BLOCK, B == BLOCK, CAP <= tokens)
     specs = _specs(cell)
     for spec in specs:
-        yield from _greatest_valid(spec, tokens)
+        yield from _greatest_valid(spec, tokens, cell)
+    yield from (REFERENCE.valid(n) == (FULL == n) for n in range(tokens + 1))
     yield WITNESS.hit == RECURRENT.hit
     yield from (WITNESS.valid(n) == RECURRENT.valid(n) for n in range(tokens + 1))
     hits = [FULL, *(spec.hit for spec in specs)]
@@ -178,10 +185,10 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     yield FIRST_CHUNK == z3.If(to_boundary < N - decision.resume, to_boundary, N - decision.resume)
 
 
-def _greatest_valid(spec: SpecSymbols, tokens: int) -> Iterator[z3.BoolRef]:
+def _greatest_valid(spec: SpecSymbols, tokens: int, cell: Cell) -> Iterator[z3.BoolRef]:
     yield spec.valid(0)
     for n in range(1, tokens + 1):
-        if n in _boundaries(tokens):
+        if n in _boundaries(tokens, cell):
             yield z3.Implies(z3.And(spec.valid(n), n <= CAP), n <= spec.hit)
         else:
             yield z3.Not(spec.valid(n))
@@ -193,7 +200,7 @@ def _attained(extreme: z3.ArithRef, hits: Iterable[z3.ArithRef]) -> z3.BoolRef:
 
 def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
     def valid(spec: SpecSymbols) -> frozenset[int]:
-        return frozenset(n for n in _boundaries(tokens) if z3.is_true(model.eval(spec.valid(n), True)))
+        return frozenset(n for n in _boundaries(tokens, cell) if z3.is_true(model.eval(spec.valid(n), True)))
 
     return Scenario(
         tokens=tokens,
@@ -201,6 +208,7 @@ def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
         recurrent=valid(RECURRENT),
         second=valid(SECOND) if SECOND in _specs(cell) else None,
         worker_order=cell.worker_order,
+        unit=_unit(cell),
     )
 
 
@@ -208,7 +216,7 @@ def _same_cache(scenario: Scenario) -> z3.BoolRef:
     same = [scenario.full == FULL]
     for spec, valid in ((RECURRENT, scenario.recurrent), (SECOND, scenario.second)):
         if valid is not None:
-            same += [spec.valid(n) == (n in valid) for n in _boundaries(scenario.tokens)]
+            same += [spec.valid(n) == (n in valid) for n in range(scenario.unit, scenario.tokens + 1, scenario.unit)]
     return z3.And(*same)
 
 

@@ -21,7 +21,7 @@ from solver.forking import Exploration, ForkingRun, Site, explore
 from solver.obligation import Assumption, Obligation
 from solver.world import CLAIMS, CONNECTED, SHALLOWEST, B, Decision, N, S, decision_symbols, summary_for
 
-WEAKEST = Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC)
+WEAKEST = Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS)
 """What holds here whatever the worker order holds in every cell."""
 
 SMALL = (S == 2, B == 2, N <= 12)
@@ -136,7 +136,7 @@ def _resume(case: Case) -> Callable[[Admission, Cell], Obligation]:
 
 def _cover(case: Case) -> Callable[[Admission, Cell], Obligation]:
     def build(admission: Admission, cell: Cell) -> Obligation:
-        second = cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+        second = cell.configuration_class.second_attention_spec
         goal = z3.And(laws.SEES_FULL, laws.SEES_SECOND) if second else laws.SEES_FULL
         title = f"every attention group sees what it needs below R, {case.value}"
         more = laws.attention_laws(admission.decision, cell.configuration_class)
@@ -205,9 +205,9 @@ STATEMENTS = (
     Statement("HIT-COVER", Case.EXTERNAL, _cover(Case.EXTERNAL), (CONTRACT, CLASS)),
     Statement("HIT-MEMBER", None, _member, (CLASS,)),
     Statement("LOAD-ORDER", None, _order, (ORDER,)),
-    Statement("LOAD-EXACT", None, _exact),
-    Statement("GEO-INTERVAL", None, _interval),
+    Statement("LOAD-EXACT", None, _exact, (CLASS,)),
+    Statement("GEO-INTERVAL", None, _interval, (CLASS,)),
     Statement("CAP-MEET", None, _meet),
-    Statement("HIT-LAST", None, _last),
-    Statement("HIT-AGAIN", None, _again),
+    Statement("HIT-LAST", None, _last, (CLASS,)),
+    Statement("HIT-AGAIN", None, _again, (CLASS,)),
 )

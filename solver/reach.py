@@ -57,7 +57,7 @@ def _answers(decision: Decision) -> z3.BoolRef:
 
 def _at_least(admission: Admission, other: Admission) -> Obligation:
     decision, reported = admission.decision, other.decision
-    valid = z3.And(laws.valid_for_full(reported.local), LACKING.valid(reported.local))
+    valid = z3.And(laws.valid_for_full(reported.local, WEAKEST.configuration_class), LACKING.valid(reported.local))
     local_hit = z3.And(reported.external == 0, reported.local > 0)
     hit_of_lacking = z3.And(SHALLOWEST <= LACKING.hit, LACKING.hit <= DEEPEST, LACKING.valid(LACKING.hit))
     assumptions = (

@@ -17,11 +17,7 @@ from model.tokens import Segment
 from model.trace import Trace
 
 BLOCK = 2
-"""Tokens of every block in a scenario."""
-
-WINDOW = 3
-"""Sliding window of the second attention spec, in tokens: it sees one block below a boundary, so any of its boundaries
-can be valid without the others."""
+"""Tokens of every block in a scenario, but for a sliding window that has to be looked up as finely as partial tails."""
 
 MOST_ACTIONS = 8
 MOST_TOKENS = 9
@@ -31,8 +27,9 @@ MOST_TOKENS = 9
 class Scenario:
     """What is cached when a request of `tokens` tokens arrives, and what the leaves answer.
 
-    `full` is the full-attention hit; `recurrent` and `second` are the valid boundaries (tokens) of the Mamba spec and
-    of the sliding-window spec; `second` is None without one.
+    `unit` is the unit of hits in tokens: BLOCK, or 1 where they may end in partial tails. `full` is the full-attention
+    hit; `recurrent` and `second` are the valid boundaries (tokens) of the Mamba spec and of the sliding-window spec;
+    `second` is None without one.
     """
 
     tokens: int
@@ -42,10 +39,12 @@ class Scenario:
     connector: Connector | None = None
     answers: tuple[LeafAnswers, ...] = ()
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
+    unit: int = BLOCK
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        second = () if self.second is None else (Group(GroupKind.SLIDING_WINDOW, BLOCK, WINDOW),)
+        # The window sees one block below a boundary, so any of its boundaries can be valid without the others.
+        second = () if self.second is None else (Group(GroupKind.SLIDING_WINDOW, self.unit, self.unit + 1),)
         return (Group(GroupKind.FULL_ATTENTION, BLOCK), *second, Group(GroupKind.MAMBA, BLOCK))
 
     @property
@@ -72,6 +71,7 @@ class Scenario:
             connector=self.connector,
             eviction=Eviction.ADVERSARIAL,
             worker_order=self.worker_order,
+            hash_block=self.unit,
         )
 
     def _actions(self) -> Iterator[Action]:
@@ -112,7 +112,7 @@ class ScenarioSpec:
 
 def specs_of(scenario: Scenario, cap: int) -> tuple[ScenarioSpec, ...]:
     """The specs of a scenario as the reconciling lookup visits them: full attention first."""
-    full = frozenset(range(BLOCK, scenario.full + 1, BLOCK))
+    full = frozenset((*range(BLOCK, scenario.full + 1, BLOCK), scenario.full)) - {0}
     attention = (full,) if scenario.second is None else (full, scenario.second)
     return (
         *(ScenarioSpec(valid, recurrent=False, cap=cap) for valid in attention),

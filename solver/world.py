@@ -24,8 +24,9 @@ def spec_symbols(name: str) -> SpecSymbols:
     return SpecSymbols(z3.Int(f"hit of {name}"), z3.Function(f"valid for {name}", z3.IntSort(), z3.BoolSort()))
 
 
-FULL = z3.Int("hit of full attention")
-"""Hit of the first full-attention spec, the reference; every multiple of the scheduler block below it is valid too."""
+REFERENCE = spec_symbols("full attention")
+"""The first full-attention spec; every multiple of the scheduler block below its hit is valid for it too."""
+FULL = REFERENCE.hit
 SECOND = spec_symbols("second attention spec")
 RECURRENT = spec_symbols("recurrent group")
 WITNESS = spec_symbols("recurrent witness")

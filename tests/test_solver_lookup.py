@@ -11,7 +11,7 @@ from properties.verdict import Verdict
 from solver.decide import Decider
 from solver.lookup_proof import LookupFindings, examine_lookup
 
-ONE, SECOND = ConfigurationClass
+ONE, SECOND = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.SECOND_ATTENTION_SPEC
 
 
 def examined(policy: Vllm028) -> LookupFindings:
@@ -79,6 +79,8 @@ def test_a_candidate_that_was_not_searched_for_is_violated(policy: Vllm028) -> N
     found = examined(policy)
     assert found.shrink.verdict is Verdict.PROVED
     for configuration_class in ConfigurationClass:
+        assert not found.member[configuration_class].proved
+    for configuration_class in (ONE, SECOND):
         assert found.member[configuration_class].verdict is Verdict.VIOLATED
         assert found.member[configuration_class].trace is not None
 

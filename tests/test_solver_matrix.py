@@ -1,4 +1,4 @@
-"""The matrix of each shipped policy: contract x worker order x configuration class, without partial tails."""
+"""The matrix of each shipped policy: contract x worker order x configuration class."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from properties.verdict import ALL_CELLS, REQUIRED_CELL, Case, Cell, Verdict
 from solver.laws import CLAUSES
 from tests.proofs import proof_of, verdict_in, violated
 
-ONE, SECOND = ConfigurationClass
+ONE, SECOND, ONE_TAILS, SECOND_TAILS = ConfigurationClass
 LOAD_FIRST, COPY_FIRST = WorkerOrder
 P, V = Verdict.PROVED, Verdict.VIOLATED
 
 RESUME = {
-    # (E = 0, E > 0), load before copy; the same in both classes
+    # (E = 0, E > 0), load before copy; the same with a second attention spec
     "vllm-0.23": {Contract.BACKED: (P, P), Contract.ENDPOINT: (P, P), Contract.FULL: (P, P)},
     "vllm-0.24": {Contract.BACKED: (V, V), Contract.ENDPOINT: (V, P), Contract.FULL: (V, P)},
     "vllm-0.27": {Contract.BACKED: (P, V), Contract.ENDPOINT: (P, P), Contract.FULL: (P, P)},
     "vllm-0.28": {Contract.BACKED: (P, P), Contract.ENDPOINT: (P, P), Contract.FULL: (P, P)},
     "reference": {Contract.BACKED: (P, P), Contract.ENDPOINT: (P, P), Contract.FULL: (P, P)},
 }
+
+RESUME_WITH_TAILS = {**RESUME, "vllm-0.28": {**RESUME["vllm-0.28"], Contract.BACKED: (P, V)}}
+"""0.28 asks below the tail, where no state need be. (0.23 and 0.24 ask from the tail itself: GEO-INTERVAL.)"""
 
 COVER = {
     # E > 0: (one attention spec, a second one that may lag)
@@ -36,21 +39,30 @@ COVER = {
 }
 
 
+def alike(found: tuple[Verdict, ...], expected: tuple[Verdict, ...], cell: Cell) -> bool:
+    """Where hits may end in partial tails the model cannot replay a counterexample yet."""
+    red = {V, Verdict.CTI} if cell.configuration_class.partial_tails else {V}
+    return all(one is P if other is P else one in red for one, other in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("contract", Contract)
 def test_a_state_is_there_where_a_request_resumes(name: str, contract: Contract) -> None:
     for configuration_class in ConfigurationClass:
         cell = Cell(contract, LOAD_FIRST, configuration_class)
+        expected = RESUME_WITH_TAILS if configuration_class.partial_tails else RESUME
         found = tuple(verdict_in(name, "HIT-RESUME", cell, case) for case in (Case.LOCAL, Case.EXTERNAL))
-        assert found == RESUME[name][contract]
+        assert alike(found, expected[name][contract], cell)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("contract", Contract)
 def test_the_attention_below_a_loaded_boundary_is_there(name: str, contract: Contract) -> None:
     for order in WorkerOrder:
-        cells = [Cell(contract, order, configuration_class) for configuration_class in (ONE, SECOND)]
-        assert tuple(verdict_in(name, "HIT-COVER", cell, Case.EXTERNAL) for cell in cells) == COVER[name][contract]
+        for classes in ((ONE, SECOND), (ONE_TAILS, SECOND_TAILS)):
+            cells = [Cell(contract, order, configuration_class) for configuration_class in classes]
+            found = tuple(verdict_in(name, "HIT-COVER", cell, Case.EXTERNAL) for cell in cells)
+            assert alike(found, COVER[name][contract], cells[0])
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -58,16 +70,23 @@ def test_the_attention_below_a_loaded_boundary_is_there(name: str, contract: Con
 def test_a_local_boundary_is_valid_everywhere(name: str, property: str) -> None:
     case = Case.LOCAL if property == "HIT-COVER" else None
     expected = V if name == "vllm-0.24" else P
-    assert {verdict_in(name, property, cell, case) for cell in ALL_CELLS} == {expected}
+    assert all(alike((verdict_in(name, property, cell, case),), (expected,), cell) for cell in ALL_CELLS)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_only_policies_without_a_tail_rule_ask_inside_a_block(name: str) -> None:
+    for cell in ALL_CELLS:
+        inside = cell.configuration_class.partial_tails and name in ("vllm-0.23", "vllm-0.24")
+        assert alike((verdict_in(name, "GEO-INTERVAL", cell),), (V if inside else P,), cell)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_copy_before_load_is_red_for_every_policy_that_loads(name: str) -> None:
     for cell in ALL_CELLS:
         expected = V if cell.worker_order is COPY_FIRST else P
-        assert verdict_in(name, "LOAD-ORDER", cell) is expected
+        assert alike((verdict_in(name, "LOAD-ORDER", cell),), (expected,), cell)
         if cell.worker_order is COPY_FIRST:
-            assert verdict_in(name, "HIT-RESUME", cell, Case.EXTERNAL) is V
+            assert alike((verdict_in(name, "HIT-RESUME", cell, Case.EXTERNAL),), (V,), cell)
 
 
 def test_what_is_required_of_every_policy_falls_where_it_should() -> None:
@@ -91,7 +110,9 @@ def test_what_is_required_of_every_policy_falls_where_it_should() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_nothing_is_left_undecided(name: str) -> None:
     for result in proof_of(name):
-        assert result.verdict in (P, V), f"{result.property}: {result.verdict} {result.reason}"
+        tails = result.cell is not None and result.cell.configuration_class.partial_tails
+        decided = (P, V, Verdict.CTI) if tails else (P, V)
+        assert result.verdict in decided, f"{result.property}: {result.verdict} {result.reason}"
         if result.verdict is P:
             assert result.solvers == ("z3", "cvc5")
             assert result.trace is None

@@ -11,9 +11,9 @@ from model.policy import COMMON, Summary
 class Reference(Vllm028):
     """vllm-0.28 with two independent repairs.
 
-    It diverges only if every attention group reaches the reference hit, so a lagging second attention group is
-    never relied on; and it asks a connector without the claim from an aligned common boundary, so that boundary is
-    backed in every recurrent group.
+    It diverges only if every attention group has the reference hit and that is a block boundary, so a lagging second
+    attention group is never relied on; and it asks from a boundary without a tail that is valid in every group, so a
+    connector without the claim finds it backed in every recurrent group.
     """
 
     name = "reference"
@@ -28,12 +28,14 @@ class Reference(Vllm028):
         reference = summary.full_attention
         if summary.lookup is COMMON or summary.deepest > reference or summary.lowest_attention < reference:
             return summary.common, False
+        if reference % summary.scheduler_block > 0:
+            return summary.common, False
         return reference, summary.shallowest < reference
 
     def ask(self, L: int, summary: Summary) -> int:
-        if summary.lookup is COMMON:
+        if L % summary.scheduler_block > 0:
             return summary.aligned_common
-        return L - L % summary.scheduler_block
+        return L
 
     def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
         if E > L - asked and asked + E < N:
