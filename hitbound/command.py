@@ -164,6 +164,27 @@ def replay(file: Path, asked: str | None) -> int:
     return exit_codes.ExitCode.REACHED if met else exit_codes.ExitCode.VIOLATED
 
 
+@command.command(epilog=exit_codes.help_text())
+@click.argument("report", required=False)
+@click.option("--all", "every", is_flag=True, help="Reproduce every case.")
+@format_option
+def reproduce(report: str | None, every: bool, form: str) -> int:
+    """Reproduce the public REPORT (its number, `vllm#46453`, or a FILE.json): its trace before the fix and after it.
+
+    Exit code 0 only if every case is violated as stated before the fix, and absent after it."""
+    from hitbound import reproduce_command, reproduce_text
+    from properties.reproduce import reproduce
+
+    reproductions = [reproduce(case) for case in reproduce_command.chosen(report, every)]
+    if form == "json":
+        click.echo(reproduce_command.as_json(reproductions), nl=False)
+    elif every:
+        show(reproduce_text.table(reproductions))
+    else:
+        show("\n\n".join(reproduce_text.drawn(each, width()) for each in reproductions))
+    return exit_codes.exit_code(reproduce_command.judgements(reproductions))
+
+
 @command.command()
 @format_option
 def invariants(form: str) -> int:

@@ -1,10 +1,11 @@
-"""The corpus of traces: in a wheel beside this file, in a checkout under tests/."""
+"""The corpus of traces and of public reports: in a wheel beside this file, in a checkout under tests/."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from model.trace import Trace
+from properties.case_document import Case, read_case
 from properties.trace_document import read_trace
 
 _PACKAGED = Path(__file__).with_name("corpus")
@@ -13,5 +14,14 @@ _CHECKOUT = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 
 def corpus() -> tuple[Trace, ...]:
     """All traces of the corpus, ordered by file name."""
-    directory = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
-    return tuple(read_trace(path) for path in sorted(directory.glob("*.json")))
+    return tuple(read_trace(path) for path in sorted(_directory().glob("*.json")))
+
+
+def cases() -> tuple[Case, ...]:
+    """All public reports that are cases, by the number of the record; one record may have several."""
+    found = [read_case(path) for path in sorted((_directory() / "reports").glob("*.json"))]
+    return tuple(sorted(found, key=lambda case: case.number))
+
+
+def _directory() -> Path:
+    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT

@@ -38,8 +38,8 @@ def replay_text(trace: Trace, policy: Policy | None, width: int) -> tuple[bool, 
     lines = [part for line in head for part in wrapped(line, width)]
     drawn_first: list[list[str]] = []
     for alike in _alike(runs):
-        drawn = _drawn(alike[0], width)
-        same = _common_prefix(drawn, drawn_first)
+        drawn = drawn_run(alike[0].replayed, alike[0].policy, width)
+        same = common_prefix(drawn, drawn_first)
         lines += ["", "under " + ", ".join(run.policy.name for run in alike)]
         lines += [f" 1. to {same}. as under {runs[0].policy.name}"] if same else []
         lines += [line for lines_of_action in drawn[same:] for line in lines_of_action]
@@ -69,7 +69,7 @@ def _alike(runs: list[_Run]) -> list[list[_Run]]:
     return groups
 
 
-def _common_prefix(drawn: list[list[str]], first: list[list[str]]) -> int:
+def common_prefix(drawn: list[list[str]], first: list[list[str]]) -> int:
     """How many actions at the beginning did the same as in the first drawing."""
     same = 0
     while same < min(len(drawn), len(first)) and drawn[same] == first[same]:
@@ -77,12 +77,12 @@ def _common_prefix(drawn: list[list[str]], first: list[list[str]]) -> int:
     return same
 
 
-def _drawn(run: _Run, width: int) -> list[list[str]]:
+def drawn_run(replayed: Replay, policy: Policy, width: int) -> list[list[str]]:
     """The lines of each action."""
     drawn = []
-    for number, observations in enumerate(step_text.by_action(run.replayed.observations), 1):
+    for number, observations in enumerate(step_text.by_action(replayed.observations), 1):
         lines = step_text.numbered(number, observations, width)
-        drawn.append(lines + [f"      {line}" for line in pictures(observations, run.policy, width - 6)])
+        drawn.append(lines + [f"      {line}" for line in pictures(observations, policy, width - 6)])
     return drawn
 
 

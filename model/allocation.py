@@ -91,16 +91,20 @@ def publish(
 ) -> tuple[Pool, Request, frozenset[Label]]:
     """Cache the request's full blocks below `tokens` tokens; also returns the labels of recurrent states among them.
 
-    Hits are multiples of the scheduler block, so nothing beyond the last multiple is cached (`_align_cacheable`).
+    Hits are multiples of the scheduler block, so nothing beyond the last multiple is cached (`_align_cacheable`), but
+    for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
     """
-    cacheable = floor_to(min(tokens, len(request.tokens)), configuration.scheduler_block)
+    known = min(tokens, len(request.tokens))
+    cacheable = floor_to(known, configuration.scheduler_block)
+    dropping = configuration.dropping
     published: list[int] = []
     states: set[Label] = set()
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
-        full = cacheable // group.block
+        drops = index in dropping
+        full = (min(known, cacheable + group.block) if drops and cacheable else cacheable) // group.block
         for column in range(request.published[index], full):
             block = table[column]
-            if block != NULL_BLOCK and _reachable(configuration, group, column):
+            if block != NULL_BLOCK and _reachable(configuration, group, column, drops=drops):
                 label = Label(index, request.tokens[: (column + 1) * group.block])
                 pool = pool.publish(block, label)
                 if group.recurrent:
@@ -109,13 +113,14 @@ def publish(
     return pool, attrs.evolve(request, published=tuple(published)), frozenset(states)
 
 
-def _reachable(configuration: Configuration, group: Group, column: int) -> bool:
-    """Whether a hit can need the block: of a sliding window only those that end at a multiple of the scheduler block
-    and that the window sees from there (`SlidingWindowManager.reachable_block_mask`)."""
+def _reachable(configuration: Configuration, group: Group, column: int, *, drops: bool) -> bool:
+    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the
+    scheduler block, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
     if group.window is None:
         return True
     columns = configuration.scheduler_block // group.block
-    return column % columns >= columns - columns_for(group.window - 1, group.block)
+    needed = columns_for(group.window - 1, group.block) + drops
+    return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:

@@ -1,6 +1,6 @@
 """How many tokens of a request one step runs, so that recurrent states are written at boundaries.
 
-Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py) without draft model and partial tails.
+Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py) without partial tails.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
             end = aligned
     next_boundary = floor_to(start, block) + block if start % block else 0
     last_cacheable = floor_to(known, block)
+    if configuration.has_draft_model:
+        # Attention drops its last block, so a hit can reach only one block less.
+        last_cacheable -= block
     # A prefix that another request shares, but of which no state is cached: cache it on the way.
     junction = floor_to(request.junction - start, block) + start if start < request.junction < end else 0
     end = min((stop for stop in (next_boundary, last_cacheable, junction) if start < stop < end), default=end)

@@ -9,7 +9,7 @@ import attrs
 
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
-from model.release import NEWEST, Release
+from model.release import NEWEST, DraftGroups, Release
 
 
 class GroupKind(enum.Enum):
@@ -60,11 +60,16 @@ class ConfigurationClass(enum.Enum):
 
 @attrs.frozen
 class Group:
-    """One KV cache group. `block` and `window` are in tokens; only a sliding window has a `window`."""
+    """One KV cache group. `block` and `window` are in tokens; only a sliding window has a `window`.
+
+    `draft` if it holds layers of a draft model (vLLM: `is_eagle_group`), whose KV of a hit's last token depends on the
+    token after it: such a group drops the last block of what it finds. No draft model has recurrent layers.
+    """
 
     kind: GroupKind
     block: int
     window: int | None = None
+    draft: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.block < 1:
@@ -75,6 +80,8 @@ class Group:
             )
         if self.window is not None and self.window < 1:
             raise ConfigurationError(f"a sliding window of {self.window} tokens; use 1 or more")
+        if self.draft and self.recurrent:
+            raise ConfigurationError("a draft model has no recurrent layers; use `draft` with attention groups")
 
     @property
     def recurrent(self) -> bool:
@@ -120,11 +127,12 @@ class Configuration:
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 
-        Mirrors `HybridKVCacheCoordinator.verify_and_split_kv_cache_groups`. Each entry lists group indexes.
+        Mirrors `HybridKVCacheCoordinator.verify_and_split_kv_cache_groups`. Each entry lists group indexes. Whether a
+        group is one of the draft model makes no difference.
         """
         merged: dict[Group, list[int]] = {}
         for index, group in enumerate(self.groups):
-            merged.setdefault(group, []).append(index)
+            merged.setdefault(attrs.evolve(group, draft=False), []).append(index)
         full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
         return tuple(tuple(merged[group]) for group in full_first)
 
@@ -140,6 +148,23 @@ class Configuration:
             for group in self.groups
         )
         return fine and any(group.recurrent and group.block > self.hash_block for group in self.groups)
+
+    @property
+    def has_draft_model(self) -> bool:
+        """Whether some group holds layers of a draft model."""
+        return any(group.draft for group in self.groups)
+
+    @property
+    def dropping(self) -> frozenset[int]:
+        """Groups that drop the last block of a hit: a spec drops as a whole. Of Mamba groups among them only the flag
+        has effects (`MambaManager.find_longest_cache_hit` never drops)."""
+        if not self.has_draft_model:
+            return frozenset()
+        if self.release.draft_groups is DraftGroups.EVERY_GROUP:
+            return frozenset(range(len(self.groups)))
+        return frozenset(
+            index for spec in self.specs if any(self.groups[index].draft for index in spec) for index in spec
+        )
 
     @property
     def configuration_class(self) -> ConfigurationClass:

@@ -14,6 +14,7 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
+from model.release import DraftDrop, DraftLookAhead
 from model.tokens import Prefix
 
 
@@ -21,7 +22,9 @@ from model.tokens import Prefix
 class SpecView:
     """The groups of one spec, as a lookup for `prefix` sees them in `pool`; a `GroupView` for policies.
 
-    `alignment` is the unit of every hit (the scheduler block, in tokens), `cap` the most a lookup may report.
+    `alignment` is the unit of every hit (the scheduler block, in tokens), `cap` the most a lookup may report. A spec
+    that is `dropping` (draft models) looks `margin` tokens past a bound, but not past `farthest`, and drops the last
+    block of what it finds, so that it finds the same again.
     """
 
     group: Group
@@ -30,6 +33,10 @@ class SpecView:
     prefix: Prefix
     cap: int
     alignment: int
+    dropping: bool = False
+    margin: int = 0
+    farthest: int = 0
+    drops_on_every_pass: bool = False
 
     @property
     def recurrent(self) -> bool:
@@ -39,8 +46,20 @@ class SpecView:
     def hit(self) -> int:
         return self.find(self.cap)
 
+    @property
+    def trimmed(self) -> bool:
+        """Whether a lower bound trims what was found instead of looking it up again."""
+        return self.group.kind is GroupKind.FULL_ATTENTION
+
+    @property
+    def plain(self) -> SpecView:
+        """The same spec without its drop: where its content allows a request to resume."""
+        return attrs.evolve(self, dropping=False, margin=0) if self.dropping else self
+
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
+        if self.margin:
+            bound = min(bound + self.margin, self.farthest)
         columns = min(bound, len(self.prefix)) // self.group.block
         if self.group.kind is GroupKind.FULL_ATTENTION:
             return self._longest_run(columns)
@@ -50,7 +69,12 @@ class SpecView:
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
-        return self.find(boundary) == boundary
+        return self.plain.find(boundary) == boundary
+
+    def stands_after_drop(self, boundary: int) -> bool:
+        """Whether `boundary` is left when the block after it is dropped: both are cached."""
+        once = attrs.evolve(self, dropping=True, margin=self.group.block, farthest=len(self.prefix))
+        return once.find(boundary) == boundary
 
     def tables(self, boundary: int) -> tuple[Table, ...]:
         """Hit blocks by column for a valid `boundary`, one table per group; what is not needed is the null block."""
@@ -69,15 +93,19 @@ class SpecView:
         run = 0
         while run < columns and self._cached(run):
             run += 1
-        return floor_to(run * self.group.block, self.alignment)
+        return floor_to(max(0, run - self._dropped) * self.group.block, self.alignment)
 
     def _last_window(self, columns: int) -> int:
-        """Rightmost aligned run as long as the window needs; a shorter run that starts at column 0 also counts."""
+        """Rightmost run as long as the window needs, aligned after the drop; a shorter run that starts at column 0 also
+        counts, but is rounded down before the drop as well."""
+        needed = self._window_columns() + self._dropped
         for end in range(columns, 0, -1):
-            if end * self.group.block % self.alignment == 0:
-                first = max(0, end - self._window_columns())
-                if all(self._cached(column) for column in range(first, end)):
-                    return end * self.group.block
+            kept = (end - self._dropped) * self.group.block
+            if kept % self.alignment == 0 and all(self._cached(column) for column in range(max(0, end - needed), end)):
+                if end >= needed:
+                    return kept
+                rounded = floor_to(end * self.group.block, self.alignment)
+                return floor_to(max(0, rounded - self._dropped * self.group.block), self.alignment)
         return 0
 
     def _last_checkpoint(self, columns: int) -> int:
@@ -85,6 +113,11 @@ class SpecView:
             if end * self.group.block % self.alignment == 0 and self._cached(end - 1):
                 return end * self.group.block
         return 0
+
+    @property
+    def _dropped(self) -> int:
+        """Columns that are dropped of what was found."""
+        return int(self.dropping)
 
     def _window_columns(self) -> int:
         """Columns that the tokens before a boundary can see: ceil((window - 1) / block)."""
@@ -126,14 +159,24 @@ class LocalLookup:
 
 
 def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[int, tuple[Accepted, ...]]:
-    """The common hit: each spec accepts or lowers the candidate, until a whole round lowers nothing."""
+    """The common hit: each spec accepts or lowers the candidate, until a whole round lowers nothing.
+
+    A spec that has dropped does not drop again until one that did not drop lowers the candidate. Full attention never
+    does: it is looked up once, and then only trimmed.
+    """
     accepted: list[Accepted] = []
     candidate = cap
+    dropped: set[int] = set()
     while True:
         round_start = candidate
         for spec, view in enumerate(views):
-            result = policy.accept(view, candidate)
+            drops = view.dropping and spec not in dropped
+            result = policy.accept(view.plain if spec in dropped else view, candidate)
             accepted.append(Accepted(spec, candidate, result))
+            if drops and not view.drops_on_every_pass:
+                dropped.add(spec)
+            elif not drops and result < candidate:
+                dropped = {earlier for earlier in dropped if views[earlier].trimmed}
             candidate = result
         if candidate >= round_start or candidate <= 0:
             return candidate, tuple(accepted)
@@ -154,10 +197,7 @@ def reconcile_aligned(policy: Policy, views: tuple[SpecView, ...], common: int, 
 def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
     """Look up `prefix` in every group, each on its own and all together."""
     cap = policy.cap(len(prefix))
-    views = tuple(
-        SpecView(configuration.groups[indexes[0]], indexes, pool, prefix, cap, configuration.scheduler_block)
-        for indexes in configuration.specs
-    )
+    views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
     common, accepted = reconcile(policy, views, cap)
     hits = [view.hit for view in views]
     summary = Summary(
@@ -173,18 +213,40 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
     return LocalLookup(views, accepted, summary)
 
 
+def _view(configuration: Configuration, indexes: tuple[int, ...], pool: Pool, prefix: Prefix, cap: int) -> SpecView:
+    """The spec of the groups `indexes`; whether it drops is said by the groups, how by the release."""
+    group, release = configuration.groups[indexes[0]], configuration.release
+    dropping = indexes[0] in configuration.dropping
+    every_kind = release.draft_look_ahead is DraftLookAhead.EVERY_KIND
+    every_pass = release.draft_drop is DraftDrop.EVERY_PASS
+    looks_ahead = dropping and not every_pass and (every_kind or not group.recurrent)
+    hashed = floor_to(len(prefix), configuration.hash_block)
+    return SpecView(
+        group,
+        indexes,
+        pool,
+        prefix,
+        cap,
+        configuration.scheduler_block,
+        dropping=dropping,
+        margin=group.block if looks_ahead else 0,
+        farthest=hashed if release.draft_drop is DraftDrop.PAST_THE_CAP else cap,
+        drops_on_every_pass=every_pass and group.kind is not GroupKind.FULL_ATTENTION,
+    )
+
+
 def tables_at(
     configuration: Configuration, local: LocalLookup, boundary: int
 ) -> tuple[tuple[Table, ...], tuple[int, ...]]:
     """Hit blocks of every group for a local hit of `boundary` tokens, and up to which boundary each group has them.
 
-    A group that is not valid at `boundary` gives its deepest hit below it: its list is shorter, as in
-    `get_computed_blocks_for_connector`.
+    A group whose own hit is not as deep gives that one, or its deepest valid boundary below `boundary`: its list is
+    shorter, as in `get_computed_blocks_for_connector`.
     """
     tables: list[Table] = [()] * len(configuration.groups)
     reached = [0] * len(configuration.groups)
     for view in local.views:
-        own = view.find(boundary)
+        own = view.hit if view.hit < boundary else view.plain.find(boundary)
         for index, table in zip(view.indexes, view.tables(own), strict=True):
             tables[index] = table
             reached[index] = own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from model.policy import Policy
@@ -43,13 +45,13 @@ def replay(trace: Trace, policy: Policy) -> Replay:
             found += (attrs.evolve(violation, action=index) for violation in violations(observation))
         if system.assertion:
             break
-    return Replay(policy.name, trace, tuple(observations), tuple(found), _first_admissions(observations))
-
-
-def _first_admissions(observations: list[Observation]) -> tuple[ExpectedAdmission, ...]:
     first: dict[str, ExpectedAdmission] = {}
-    for observation in observations:
-        for admission in observation.admissions:
-            decision = admission.decision
-            first.setdefault(decision.request, ExpectedAdmission(decision.request, decision.local, decision.external))
-    return tuple(first.values())
+    for admission in admissions_of(observations):
+        first.setdefault(admission.request, admission)
+    return Replay(policy.name, trace, tuple(observations), tuple(found), tuple(first.values()))
+
+
+def admissions_of(observations: Iterable[Observation]) -> tuple[ExpectedAdmission, ...]:
+    """What was adopted at each admission, in order; a request that is preempted or that restarts has several."""
+    decisions = (admission.decision for observation in observations for admission in observation.admissions)
+    return tuple(ExpectedAdmission(decision.request, decision.local, decision.external) for decision in decisions)

@@ -7,6 +7,7 @@ be there is evicted; then a second request that shares the prefix arrives and is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import attrs
 
@@ -101,6 +102,7 @@ class ScenarioSpec:
     boundaries: frozenset[int]
     recurrent: bool
     cap: int
+    dropping: ClassVar[bool] = False
 
     @property
     def hit(self) -> int:

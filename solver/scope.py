@@ -48,6 +48,8 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        if self.configuration.has_draft_model:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:

@@ -7,6 +7,7 @@ commands, their arguments the command's keys. What is observed is passed through
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,18 @@ class Vllm:
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
 
+    @contextlib.contextmanager
+    def draft_model(self, present: bool) -> Iterator[None]:
+        """Schedulers that are built meanwhile have a draft model, if `present`: one that proposes nothing, so that only
+        what it does to the prefix cache is left."""
+        manager = self.scheduler.KVCacheManager
+        if present:
+            self.scheduler.KVCacheManager = lambda **named: manager(**{**named, "use_eagle": True})
+        try:
+            yield
+        finally:
+            self.scheduler.KVCacheManager = manager
+
     def transfer_config(self, connector: dict[str, Any] | None) -> Any:
         """The connector tree as vLLM is configured with it."""
         if connector is None:
@@ -224,22 +237,27 @@ class Engine:
             vllm.specs.KVCacheConfig,
             num_blocks=pool_blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)],
+            kv_cache_groups=[
+                vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
+                for i, spec in enumerate(specs)
+            ],
             prefix_cache_retention_interval=None,
         )
         if hasattr(vllm.managers, "register_all_kvcache_specs"):
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
         SCRIPTS.clear()
-        self._scheduler = call(
-            vllm.scheduler.Scheduler,
-            vllm_config=config,
-            kv_cache_config=kv_cache_config,
-            block_size=scheduler_block,
-            hash_block_size=hash_block,
-            log_stats=False,
-            structured_output_manager=vllm.structured_output_manager,
-        )
+        with vllm.draft_model(any(group["draft"] for group in groups)):
+            self._scheduler = call(
+                vllm.scheduler.Scheduler,
+                vllm_config=config,
+                kv_cache_config=kv_cache_config,
+                block_size=scheduler_block,
+                hash_block_size=hash_block,
+                log_stats=False,
+                structured_output_manager=vllm.structured_output_manager,
+            )
+        self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = any(group["draft"] for group in groups)
         self._manager = self._scheduler.kv_cache_manager
         self._pool = self._manager.block_pool
         self._hash_block = hash_block

@@ -23,7 +23,8 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
     """The configuration as the driver takes it."""
     return {
         "groups": [
-            {"kind": group.kind.value, "block": group.block, "window": group.window} for group in configuration.groups
+            {"kind": group.kind.value, "block": group.block, "window": group.window, "draft": group.draft}
+            for group in configuration.groups
         ],
         "pool_blocks": configuration.pool_blocks,
         "hash_block": configuration.hash_block,

@@ -1,7 +1,12 @@
-"""The shipped policies by name. An era's name sets its cache-hit policy; see `docs/` for what each release changed."""
+"""The policies by name: shipped ones, and proposed ones that no release has.
+
+An era's name sets its cache-hit policy; see `docs/` for what each release changed.
+"""
 
 from __future__ import annotations
 
+from model.errors import PolicyError
+from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, ReferenceGroup
 from model.policies.reference import Reference
 from model.policies.vllm import Vllm023, Vllm024, Vllm027, Vllm028
 from model.policy import Policy
@@ -10,3 +15,16 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy for policy in (Vllm023(), Vllm024(), Vllm027(), Vllm028(), Reference())
 }
 DEFAULT_POLICY = Vllm028.name
+
+PROPOSED: dict[str, Policy] = {
+    policy.name: policy for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention())
+}
+"""Policies that were proposed or reviewed and are wrong; cases name them."""
+
+
+def policy_named(name: str) -> Policy:
+    """The policy called `name`, shipped or proposed; raises PolicyError."""
+    known = {**POLICIES, **PROPOSED}
+    if name not in known:
+        raise PolicyError(f"there is no policy {name!r}; use one of {', '.join(known)}")
+    return known[name]

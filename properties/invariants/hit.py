@@ -37,11 +37,27 @@ def shrink(observation: Observation) -> Iterator[Finding]:
         for call in lookup.accepted:
             if not 0 <= call.result <= call.candidate:
                 yield None, f"{decision.request}: spec {call.spec} made {call.result} of the candidate {call.candidate}"
+        for spec in _dropped_twice(decision):
+            yield (
+                None,
+                f"{decision.request}: spec {spec} dropped another block of a hit that had been proved with one to drop",
+            )
         last_round = lookup.accepted[-len(lookup.views) :]
         if common > 0 and any(call.result != common for call in last_round):
             yield None, f"{decision.request}: the common hit {common} still changes when it is looked up once more"
         if common > cap:
             yield None, f"{decision.request}: the common hit {common} exceeds the cap {cap}"
+
+
+def _dropped_twice(decision: Decision) -> Iterator[int]:
+    """Specs that dropped a block before, and then one of a candidate that stands with the block after it."""
+    dropped: set[int] = set()
+    for call in decision.lookup.accepted:
+        view = decision.lookup.views[call.spec]
+        if view.dropping and call.result < call.candidate:
+            if call.spec in dropped and view.stands_after_drop(call.candidate):
+                yield call.spec
+            dropped.add(call.spec)
 
 
 def member(observation: Observation) -> Iterator[Finding]:
@@ -154,7 +170,6 @@ ENTRIES = (
         reason="What earlier groups have established holds for the candidate and below, never above it.",
         reports=("vllm-ascend #12038", "vllm #43650", "vllm #32802", "vllm #51771"),
         proof="reconciling lookup: the step keeps the invariant of the loop",
-        waits_for="the drop: draft models",
         predicate=shrink,
     ),
     Invariant(
