@@ -9,7 +9,7 @@ import tempfile
 from hitbound.progress import Say
 from model.policy import Policy
 from model.ready_connectors import READY
-from properties.requirements import at_least, required_cells
+from properties.requirements import at_least, is_greatest, required_cells
 from properties.verdict import ALL_CELLS, Result
 
 PROFILES = ("quick", "ci", "nightly")
@@ -23,7 +23,14 @@ def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
     from solver.prove import prove
 
     z3.set_param("ctrl_c", False)  # z3 would swallow an interrupt and answer "unknown"
-    return prove(policy, cells=ALL_CELLS, required=required_cells(policy), at_least=at_least(policy), progress=say)
+    return prove(
+        policy,
+        cells=ALL_CELLS,
+        required=required_cells(policy),
+        at_least=at_least(policy),
+        greatest=is_greatest(policy),
+        progress=say,
+    )
 
 
 def fuzz(policy: Policy, profile: str, seed: int, say: Say, leaf: str | None = None) -> tuple[Result, ...]:

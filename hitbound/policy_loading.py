@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import PolicyError
-from model.policies import POLICIES
+from model.policies import DEFAULT_POLICY, POLICIES
 from model.policy import Answer, Policy
 
 LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -23,6 +23,9 @@ LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 FUNCTIONS = tuple(part for part, kind in vars(Policy).items() if inspect.isfunction(kind) and not part.startswith("_"))
 """The parts of a policy that are functions."""
 
+LATEST = "latest"
+"""Another name for the newest release."""
+
 DERIVE = "derive from model.policies.vllm.Vllm028 to change only what differs"
 
 
@@ -31,11 +34,13 @@ def load_policy(asked: str) -> Policy:
 
     A policy from a file that has no name of its own is called `asked`.
     """
+    if asked == LATEST:
+        return POLICIES[DEFAULT_POLICY]
     if asked in POLICIES:
         return POLICIES[asked]
     file, colon, name = asked.rpartition(":")
     if not colon or not file.endswith(".py"):
-        shipped = ", ".join(POLICIES)
+        shipped = ", ".join((*POLICIES, LATEST))
         raise PolicyError(f"--policy {asked}: no such policy; use one of {shipped}, or FILE.py:NAME")
     found = _attribute(_run_file(Path(file)), file, name)
     if inspect.isroutine(found):

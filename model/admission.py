@@ -16,7 +16,7 @@ from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.lookup import LocalLookup, look_up, tables_at
 from model.plan import Load
-from model.policy import COMMON, NOTHING, Answer, Policy, Summary
+from model.policy import COMMON, NOTHING, Answer, Policy, Summary, usable_tokens
 from model.pool import Label, Pool
 from model.request import Request, Status
 from model.tokens import Prefix
@@ -134,7 +134,8 @@ def decide(
     answer, said, request = ask(configuration, policy, request, asked)
     if answer.unknown:
         return None, request
-    local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
+    E = usable_tokens(policy, answer, asked, lookup.summary, N)
+    local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
     request = attrs.evolve(request, junction=lookup.junction if local == lookup.summary.common else 0)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(

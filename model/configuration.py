@@ -124,6 +124,13 @@ class Configuration:
         return next((group.block for group in self.groups if group.recurrent), None)
 
     @property
+    def copied_before_load(self) -> int:
+        """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
+        if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
+            return 0
+        return self.mamba_block or 0
+
+    @property
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 

@@ -209,6 +209,7 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         common=common,
         aligned_common=reconcile_aligned(policy, views, common, configuration.scheduler_block),
         scheduler_block=configuration.scheduler_block,
+        copied_before_load=configuration.copied_before_load,
     )
     return LocalLookup(views, accepted, summary)
 

@@ -70,3 +70,8 @@ RELEASES: dict[str, Release] = {
     "0.32": NEWEST,
 }
 """Rules by the release in which the set appeared first."""
+
+
+def rules_of(release: str) -> Release:
+    """The rules of a release, "0.31" say: those of the last set that appeared by then."""
+    return RELEASES[max(first for first in RELEASES if first <= release)]

@@ -25,6 +25,7 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
+from properties.requirements import release_of
 from properties.strategies import MOST_OUTPUT, answers, configurations, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, new_twin
 from properties.verdict import Case, Cell
@@ -81,7 +82,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
-        self.configuration = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        drawn = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        self.configuration = attrs.evolve(drawn, release=release_of(campaign.policy))
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1

@@ -18,6 +18,7 @@ from model.composition import claim_of
 from model.connector import Composite, Connector, Contract, Leaf
 from model.policy import Policy
 from properties.policy_guard import PolicyRaised, guarded
+from properties.requirements import release_of
 from properties.verdict import Case, Cell
 from solver import caches
 from solver.arithmetic import exact
@@ -99,7 +100,7 @@ def _scenarios(
             model = _plainest_model(solver, tokens, decision, cell)
             if model is None:
                 break
-            cached = _cached(model, tokens, cell)
+            cached = _cached(policy, model, tokens, cell)
             same = _same_cache(cached)
             common = _common(policy, cached)
             if common is not None and common != model.eval(COMMON, True).as_long():
@@ -198,7 +199,7 @@ def _attained(extreme: z3.ArithRef, hits: Iterable[z3.ArithRef]) -> z3.BoolRef:
     return z3.Or(*(extreme == hit for hit in hits))
 
 
-def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
+def _cached(policy: Policy, model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
     def valid(spec: SpecSymbols) -> frozenset[int]:
         return frozenset(n for n in _boundaries(tokens, cell) if z3.is_true(model.eval(spec.valid(n), True)))
 
@@ -209,6 +210,7 @@ def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
         second=valid(SECOND) if SECOND in _specs(cell) else None,
         worker_order=cell.worker_order,
         unit=_unit(cell),
+        release=release_of(policy),
     )
 
 

@@ -22,6 +22,7 @@ from solver.world import (
     CLAIMS,
     COMMON,
     CONNECTED,
+    COPIED_BEFORE_LOAD,
     DEEPEST,
     FIRST_CHUNK,
     FULL,
@@ -90,6 +91,7 @@ def lookup_laws(configuration_class: ConfigurationClass) -> tuple[Assumption, ..
     laws = [
         Assumption("request: at least one token", N >= 1),
         Assumption("sizes: a scheduler block of at least one token", S > 0),
+        Assumption("sizes: a block that is copied early, or none", COPIED_BEFORE_LOAD >= 0),
         Assumption("finder: a hit is at most the cap and the request", z3.And(*(_within_cap(hit) for hit in every))),
         Assumption("finder: a hit is a valid boundary", z3.And(*(spec.valid(spec.hit) for spec in specs))),
         Assumption("summary: shallowest, deepest and lowest attention bound the hits", z3.And(*bounds)),
@@ -228,11 +230,14 @@ def worker_laws(decision: Decision, order: WorkerOrder) -> tuple[Assumption, ...
     A synchronous load that follows the copy is too late, unless the first chunk stays in that column.
     """
     if order is WorkerOrder.LOAD_BEFORE_COPY:
-        return (Assumption("worker: load before copy", IN_TIME),)
+        return (Assumption("worker: load before copy", z3.And(IN_TIME, COPIED_BEFORE_LOAD == 0)),)
     resume = decision.resume
-    stays = column_ending_at(resume) == column_ending_at(resume + FIRST_CHUNK)
+    first, last = column_ending_at(resume), column_ending_at(N)
+    reached = column_ending_at(resume + FIRST_CHUNK)
+    in_time = z3.Implies(z3.Or(ASYNCHRONOUS, first == reached), IN_TIME)
     return (
         Assumption("sizes: a Mamba block and a first chunk of at least one token", z3.And(B > 0, FIRST_CHUNK >= 1)),
         Assumption("the first chunk ends within the request", resume + FIRST_CHUNK <= N),
-        Assumption("worker: copy before load", z3.Implies(z3.Or(ASYNCHRONOUS, stays), IN_TIME)),
+        Assumption("arithmetic: later boundaries lie in later columns", z3.And(first <= reached, reached <= last)),
+        Assumption("worker: copy before load", z3.And(in_time, COPIED_BEFORE_LOAD == B)),
     )

@@ -14,6 +14,7 @@ import attrs
 from model.actions import Action, Arrive, Drain, Evict, LeafAnswers, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Connector
+from model.release import NEWEST, Release
 from model.tokens import Segment
 from model.trace import Trace
 
@@ -41,6 +42,7 @@ class Scenario:
     answers: tuple[LeafAnswers, ...] = ()
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     unit: int = BLOCK
+    release: Release = NEWEST
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -73,6 +75,7 @@ class Scenario:
             eviction=Eviction.ADVERSARIAL,
             worker_order=self.worker_order,
             hash_block=self.unit,
+            release=self.release,
         )
 
     def _actions(self) -> Iterator[Action]:

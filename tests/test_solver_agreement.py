@@ -12,7 +12,7 @@ import z3
 
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
-from model.policies import POLICIES
+from model.policies import DISTINCT, POLICIES
 from model.policy import COMMON, PER_GROUP, Policy, Summary
 from properties.verdict import Case, Cell, Verdict
 from solver import world
@@ -124,7 +124,7 @@ STATED = [
 
 
 @pytest.mark.parametrize("configuration_class", ConfigurationClass)
-@pytest.mark.parametrize("name", [*POLICIES, "fallback skipped", "maximum for the attention hit", "capability ignored"])
+@pytest.mark.parametrize("name", [*DISTINCT, "fallback skipped", "maximum for the attention hit", "capability ignored"])
 def test_the_verdicts_are_those_of_all_small_situations(name: str, configuration_class: ConfigurationClass) -> None:
     policy = POLICIES.get(name) or MUTANTS[name]
     found: set[tuple[str, Case | None, Contract]] = set()
@@ -139,7 +139,7 @@ def test_the_verdicts_are_those_of_all_small_situations(name: str, configuration
         assert (verdict_in(name, property, cell, case) is Verdict.PROVED) is holds, f"{property} {case} {cell}"
 
 
-@pytest.mark.parametrize("name", [*POLICIES, "E trimmed", "cap N"])
+@pytest.mark.parametrize("name", [*DISTINCT, "E trimmed", "cap N"])
 def test_the_paths_say_what_the_functions_do_on_ints(name: str) -> None:
     policy = POLICIES.get(name) or MUTANTS[name]
     admission = explore_admission(policy)
