@@ -10,6 +10,7 @@ import click
 
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
+from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -96,13 +97,43 @@ def check(
             *engines.fuzz(policy, profile, chosen, say),
         )
 
-    report = _report("check", asked, run, both_solvers=profile != "quick", profile=profile, seed=chosen, known=findings)
-    code = _publish(report, form, accept_bounded, traces)
+    report = _report(
+        "check",
+        asked,
+        run,
+        both_solvers=profile != "quick",
+        profile=profile,
+        seed=chosen,
+        known=findings,
+        accept_bounded=accept_bounded,
+    )
+    code = _publish(report, form, traces)
     left = stale(findings, report.judgements)
     if left:
         gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
         raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
     return code
+
+
+@command.command(epilog=exit_codes.help_text())
+@gate_options
+@traces_option
+def gate(
+    file: Path | None,
+    form: str,
+    outputs: tuple[str, ...],
+    revision: str | None,
+    profile: str | None,
+    quiet: bool,
+    traces: Path | None,
+) -> int:
+    """Run the gate that hitbound.toml, or [tool.hitbound] in pyproject.toml, configures, and report in any format."""
+    files = read_outputs(outputs)
+    outcome = gate_outcome(file, revision, profile, quiet)
+    if traces is not None:
+        _write_traces(outcome.report, traces)
+    with interrupts.after_writing():
+        return publish(outcome, form, files, quiet, width())
 
 
 @command.command(epilog=exit_codes.help_text())
@@ -112,7 +143,7 @@ def check(
 @traces_option
 def prove(asked: str | None, form: str, accept_bounded: bool, traces: Path | None) -> int:
     """Prove a policy for every size, in every cell of contract, worker order and configuration class."""
-    return _publish(_report("prove", asked, engines.prove), form, accept_bounded, traces)
+    return _publish(_report("prove", asked, engines.prove, accept_bounded=accept_bounded), form, traces)
 
 
 @command.command(epilog=exit_codes.help_text())
@@ -134,7 +165,7 @@ def fuzz(asked: str | None, profile: str, form: str, seed: int | None, leaf: str
     def run(policy: Policy, say: Say) -> tuple[Result, ...]:
         return engines.fuzz(policy, profile, chosen, say, leaf)
 
-    return _publish(_report("fuzz", asked, run, profile=profile, seed=chosen), form, traces=traces)
+    return _publish(_report("fuzz", asked, run, profile=profile, seed=chosen), form, traces)
 
 
 @command.command(epilog=exit_codes.help_text())
@@ -144,7 +175,7 @@ def fuzz(asked: str | None, profile: str, form: str, seed: int | None, leaf: str
 @explore_options
 def explore(asked: str | None, form: str, traces: Path | None, **options: Any) -> int:
     """Search every reachable state of small scopes under a policy; violations come with a shortest trace."""
-    return _publish(_report("explore", asked, explore_run(**options)), form, traces=traces)
+    return _publish(_report("explore", asked, explore_run(**options)), form, traces)
 
 
 @command.command()
@@ -218,19 +249,18 @@ def _report(
     return Report(name, tuple(policies), mark_known(judgements, known), **settings)
 
 
-def _publish(report: Report, form: str, accept_bounded: bool = False, traces: Path | None = None) -> int:
+def _publish(report: Report, form: str, traces: Path | None) -> int:
     """Write the traces, print the report, return the exit code."""
     if traces is not None:
         _write_traces(report, traces)
-    code = exit_codes.exit_code(report.judgements, accept_bounded)
     with interrupts.after_writing():
         if form == "json":
             click.echo(to_json(report), nl=False)
         else:
             from hitbound.report_text import report_text
 
-            show(report_text(report, code, width()))
-    return code
+            show(report_text(report, width()))
+    return report.code
 
 
 def _write_traces(report: Report, directory: Path) -> None:

@@ -6,22 +6,30 @@ nothing. Neither is a proof: it is the policy on real input.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 
 from hitbound.corpus import corpus
 from hitbound.expectation import unmet
 from model.configuration import Configuration
 from model.connector import leaves_of
-from model.errors import IllegalAction
+from model.errors import HitboundError, IllegalAction
 from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS
 from properties.policy_guard import PolicyLoops
 from properties.replay import Replay, replay
 from properties.requirements import is_required
+from properties.trace_document import read_trace
 from properties.verdict import REQUIRED_CELL, Result, Verdict
 
 ENGINE = "corpus"
+
+
+class CorpusError(HitboundError):
+    """A folder of traces in which there is none."""
+
 
 EXPECTATION = "EXPECTATION"
 """Property of a trace that states what a policy does: it does that."""
@@ -55,6 +63,37 @@ def check_corpus(policy: Policy) -> tuple[Result, ...]:
     held = [property for property in (*checked, EXPECTATION) if property not in violated]
     scope = f"{counted} traces of the corpus"
     return (*violated.values(), *(_result(property, Verdict.HOLDS_WITHIN, scope=scope) for property in held))
+
+
+def check_folder(policy: Policy, folder: Path) -> tuple[Result, ...]:
+    """The traces of a folder of the user's: each must meet what it states about the policy, else violate nothing.
+
+    A trace that cannot be replayed under the policy shows nothing, which is not the same as success. Raises
+    PolicyError, TraceDocumentError and CorpusError.
+    """
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise CorpusError(f"{folder}: there is no trace (*.json) in this folder; add one, or leave `corpus` out")
+    scope = f"{len(paths)} trace{'s' if len(paths) > 1 else ''} of {folder}"
+    results: list[Result] = []
+    for path in paths:
+        trace = read_trace(path)
+        try:
+            replayed = replay(trace, policy)
+        except (IllegalAction, PolicyLoops) as error:
+            verdict = Verdict.VACUOUS if isinstance(error, IllegalAction) else Verdict.UNKNOWN
+            reason = f"{path} cannot be replayed under this policy, so it shows nothing: {error}"
+            results.append(attrs.evolve(_result(EXPECTATION, verdict, reason=reason), cell=None))
+            continue
+        expected = expectation_of(trace, policy)
+        broken = [(EXPECTATION, difference) for difference in unmet(expected, replayed)] if expected else []
+        if expected is None:
+            broken = [(violation.property, violation.message) for violation in replayed.violations]
+        for property, reason in dict(reversed(broken)).items():
+            violated = _violated(trace, policy, replayed, property, f"{path}: {reason}")
+            results.append(attrs.evolve(violated, cell=None))
+    held = Result(property=EXPECTATION, engine=ENGINE, verdict=Verdict.HOLDS_WITHIN, required=True, scope=scope)
+    return tuple(results) or (held,)
 
 
 def expectation_of(trace: Trace, policy: Policy) -> Expectation | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from pathlib import Path
 
 from hitbound.progress import Say
 from model.policy import Policy
 from model.ready_connectors import READY
 from properties.requirements import at_least, is_greatest, required_cells
-from properties.verdict import ALL_CELLS, Result
+from properties.verdict import ALL_CELLS, Cell, Result
 
 PROFILES = ("quick", "ci", "nightly")
 """How much is sampled; `properties.fuzz` says how much that is."""
 
 
-def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
-    """The proof in every cell of the matrix."""
+def prove(policy: Policy, say: Say, also: tuple[Cell, ...] = ()) -> tuple[Result, ...]:
+    """The proof in every cell of the matrix; `also` are required beside the cells that always are."""
     import z3
 
     from solver.prove import prove
@@ -26,7 +27,7 @@ def prove(policy: Policy, say: Say) -> tuple[Result, ...]:
     return prove(
         policy,
         cells=ALL_CELLS,
-        required=required_cells(policy),
+        required=(*required_cells(policy), *also),
         at_least=at_least(policy),
         greatest=is_greatest(policy),
         progress=say,
@@ -48,6 +49,21 @@ def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:
 
     say(f"corpus {policy.name}")
     return check_corpus(policy)
+
+
+def replay_folder(policy: Policy, folder: Path, say: Say) -> tuple[Result, ...]:
+    """The traces of a folder of the user's."""
+    from hitbound.corpus_check import check_folder
+
+    say(f"{folder} {policy.name}")
+    return check_folder(policy, folder)
+
+
+def explore(policy: Policy, scopes: tuple[str, ...], say: Say) -> tuple[Result, ...]:
+    """Every reachable state of the scopes that are named, else of all named scopes."""
+    from hitbound.explore_command import explore_run
+
+    return explore_run(scopes)(policy, say)
 
 
 def seed_of(profile: str, asked: int | None) -> int:

@@ -16,6 +16,10 @@ from properties.verdict import Result
 
 FILE = click.Path(path_type=Path)
 
+MAX_STATES = 5_000_000
+MAX_MEMORY = 2_000
+"""For the states, in MB."""
+
 _OPTIONS = (
     click.option(
         "--scope",
@@ -26,9 +30,9 @@ _OPTIONS = (
         "disturbance that occur in it. What is named is required to hold, whatever its cell. May be repeated. Default: "
         "every named scope.",
     ),
-    click.option("--max-states", type=click.IntRange(min=1), default=5_000_000, show_default=True),
+    click.option("--max-states", type=click.IntRange(min=1), default=MAX_STATES, show_default=True),
     click.option(
-        "--max-memory", type=click.IntRange(min=1), default=2_000, show_default=True, help="For the states, in MB."
+        "--max-memory", type=click.IntRange(min=1), default=MAX_MEMORY, show_default=True, help="For the states, in MB."
     ),
     click.option("--no-symmetry", is_flag=True, help="Tell apart states that differ only in names; remember nothing."),
     click.option("--checkpoint", type=FILE, metavar="FILE", help="Go on from this file, and write it. One scope only."),
@@ -50,12 +54,12 @@ def explore_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def explore_run(
     asked_scopes: tuple[str, ...],
-    max_states: int,
-    max_memory: int,
-    no_symmetry: bool,
-    checkpoint: Path | None,
-    dot_file: Path | None,
-    itf_directory: Path | None,
+    max_states: int = MAX_STATES,
+    max_memory: int = MAX_MEMORY,
+    no_symmetry: bool = False,
+    checkpoint: Path | None = None,
+    dot_file: Path | None = None,
+    itf_directory: Path | None = None,
 ) -> Callable[[Policy, Say], tuple[Result, ...]]:
     """The search that the options ask for, of one policy after another."""
     from solver.explore import results_of, searched

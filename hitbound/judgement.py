@@ -21,13 +21,14 @@ class Judgement:
     """`result`, found for `policy`.
 
     `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
-    the `--known` file.
+    the `--known` file. `asked` is what the gate's configuration needs of the property, if it says anything about it.
     """
 
     policy: str
     result: Result
     signature: str = ""
     known: bool = False
+    asked: Verdict | None = None
 
     @property
     def required(self) -> bool:
@@ -40,7 +41,9 @@ class Judgement:
     @property
     def needed(self) -> Verdict:
         """The weakest verdict that counts as reached without `--accept-bounded`."""
-        return Verdict.HOLDS_WITHIN if self.result.engine in SAMPLING_ENGINES else Verdict.PROVED
+        if self.result.engine in SAMPLING_ENGINES:
+            return Verdict.HOLDS_WITHIN
+        return self.asked or Verdict.PROVED
 
     @property
     def word(self) -> str:

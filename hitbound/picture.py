@@ -72,9 +72,9 @@ def _columns(
 ) -> Iterator[Column]:
     """Columns of one group in which there is something to see, from left to right."""
     decision, block = admission.decision, configuration.groups[index].block
-    pool = decision.lookup.views[0].pool
+    pool, objects = decision.lookup.views[0].pool, observation.before.worker.objects
     table = _table(observation, admission, index)
-    loaded = {write.block for load in admission.loads for write in writes_of(configuration, load)}
+    loaded = {write.block for load in admission.loads for write in writes_of(configuration, load, objects)}
     reads = observation.execution.bad_reads if observation.execution else ()
     wrong = {
         read.column for read in reads if (read.request, read.group, read.starts) == (decision.request, index, True)

@@ -12,10 +12,10 @@ Say = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Say]:
+def progress(quiet: bool = False) -> Iterator[Say]:
     """A function that shows what is being done now; it does nothing when standard error is not a terminal."""
     console = Console(stderr=True)
-    if not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
     with console.status("") as status:

@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 
 from hitbound import __version__
+from hitbound.changes import Change
+from hitbound.exit_codes import ExitCode, exit_code
 from hitbound.judgement import Judgement, combined
 from model.policy import Policy
 from properties.trace_document import trace_to_document
@@ -22,18 +24,37 @@ SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 @attrs.frozen
 class Report:
-    """What one command found out. `seed` is None where nothing was sampled."""
+    """What one command found out. `seed` is None where nothing was sampled.
+
+    `configured_in` is the file that configures the gate, if one does. `changes` are what `--changed-since` found.
+    """
 
     command: str
     policies: tuple[Policy, ...]
     judgements: tuple[Judgement, ...]
     profile: str | None = None
     seed: int | None = None
+    accept_bounded: bool = False
+    configured_in: str = ""
+    changes: tuple[Change, ...] = ()
 
     @property
     def verdict(self) -> str:
         """The verdict on all that is required of all policies."""
         return combined(self.judgements)
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code of the command."""
+        return exit_code(self.judgements, self.accept_bounded)
+
+    def missed(self, judgement: Judgement) -> bool:
+        """Whether the judgement is required and falls short."""
+        return judgement.required and not judgement.reached(self.accept_bounded)
+
+    def changes_of(self, policy: Policy) -> tuple[Change, ...]:
+        """What changed about one policy."""
+        return tuple(change for change in self.changes if change.policy == policy.name)
 
     def of(self, policy: Policy) -> tuple[Judgement, ...]:
         """The judgements about one policy."""
@@ -47,6 +68,8 @@ def to_json(report: Report) -> str:
         "tool": _tool(report),
         "policy": ", ".join(policy.name for policy in report.policies),
         "verdict": report.verdict,
+        "exit_code": report.code.value,
+        "changes": [attrs.asdict(change) for change in report.changes],
         "results": [_result(judgement) for judgement in report.judgements],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

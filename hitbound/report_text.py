@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from hitbound.exit_codes import PRECEDENCE, ExitCode
+from hitbound.changes import change_lines
+from hitbound.examples import Examples, examples_of, numbers_of
+from hitbound.exit_codes import PRECEDENCE
 from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, Matrix, column_words, headline, matrix_of, named
 from hitbound.report import Report
@@ -19,26 +21,39 @@ from properties.verdict import Cell, Verdict
 CLAUSE = "contract: "
 """How a proof's assumptions begin that are clauses of the leaf contract."""
 
+COLUMN = 21
+"""Characters of a column of the matrix."""
+
 SIZES = "for any sizes; hits may end in partial tails where a Mamba block is wider than the hash unit"
 
 
-def report_text(report: Report, code: ExitCode, width: int) -> str:
+def report_text(report: Report, width: int) -> str:
     """Everything about each policy, then what the exit code means."""
     lines: list[str] = []
     for policy in report.policies:
-        lines += [*_policy(policy, report.of(policy), width), ""]
-    meaning = dict(PRECEDENCE)[code]
-    lines.append(f"exit code {code.value}: {meaning}")
-    return "\n".join(lines)
+        changed = [part for line in change_lines(report.changes_of(policy)) for part in wrapped(line, width)]
+        lines += [*changed, *_policy(policy, report.of(policy), width), ""]
+    return "\n".join([*lines, *wrapped(exit_line(report), width)])
+
+
+def short_text(report: Report, width: int) -> str:
+    """The headline of each policy, and what the exit code means."""
+    lines = [f"{policy.name}: {headline(report.of(policy))}" for policy in report.policies]
+    return "\n".join(part for line in [*lines, exit_line(report)] for part in wrapped(line, width))
+
+
+def exit_line(report: Report) -> str:
+    """What the exit code means."""
+    return f"exit code {report.code.value}: {dict(PRECEDENCE)[report.code]}"
 
 
 def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> Iterator[str]:
     yield from wrapped(f"{policy.name}: {headline(judgements)}", width)
-    examples = _examples(judgements)
+    examples = examples_of(judgements)
     matrix = matrix_of(judgements)
     if matrix.cells:
         yield ""
-        yield from _matrix_lines(matrix)
+        yield from _matrix_lines(matrix, width)
         yield from wrapped(f"  {SIZES}", width)
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
@@ -52,33 +67,27 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
             yield from ("  " + line for line in lines)
 
 
-Examples = Mapping[tuple[str, str], Judgement]
-"""Property and signature of violations -> one of them; it stands for those in other cells or of other sizes."""
-
-
-def _examples(judgements: Iterable[Judgement]) -> Examples:
-    """The first violation of each kind, those of required results first."""
-    violated = [judgement for judgement in judgements if judgement.verdict is Verdict.VIOLATED]
-    examples: dict[tuple[str, str], Judgement] = {}
-    for judgement in sorted(violated, key=lambda judgement: not judgement.required):
-        examples.setdefault((judgement.result.property, judgement.signature), judgement)
-    return examples
-
-
-def _matrix_lines(matrix: Matrix) -> Iterator[str]:
-    width = max(len(words) for words in CLASS_WORDS.values()) + 2
+def _matrix_lines(matrix: Matrix, width: int) -> Iterator[str]:
+    """The matrix as a table, a row per class and contract; on a width that is too narrow, one line per cell."""
+    margin = max(len(words) for words in CLASS_WORDS.values()) + 2
+    if width < 2 + margin + 10 + len(WorkerOrder) * COLUMN:
+        for where in matrix.cells:
+            line = f"  {where.contract.name.lower()}; {column_words(where)}: {cell_word(matrix, where)}"
+            yield from wrapped(line, width)
+        return
     yield (
-        f"  {'class':<{width}}{'contract':<10}"
-        + "".join(ORDER_WORDS[order].ljust(21) for order in WorkerOrder).rstrip()
+        f"  {'class':<{margin}}{'contract':<10}"
+        + "".join(ORDER_WORDS[order].ljust(COLUMN) for order in WorkerOrder).rstrip()
     )
     for configuration_class, contract in itertools.product(ConfigurationClass, Contract):
         class_words = CLASS_WORDS[configuration_class] if contract is min(Contract) else ""
-        words = [_cell_word(matrix, Cell(contract, order, configuration_class)) for order in WorkerOrder]
-        line = f"  {class_words:<{width}}{contract.name.lower():<10}" + "".join(word.ljust(21) for word in words)
+        words = [cell_word(matrix, Cell(contract, order, configuration_class)) for order in WorkerOrder]
+        line = f"  {class_words:<{margin}}{contract.name.lower():<10}" + "".join(word.ljust(COLUMN) for word in words)
         yield line.rstrip()
 
 
-def _cell_word(matrix: Matrix, cell: Cell) -> str:
+def cell_word(matrix: Matrix, cell: Cell) -> str:
+    """The verdict of one cell, and whether it is required."""
     if cell not in matrix.cells:
         return "-"
     verdict = matrix.verdict(cell)
@@ -102,10 +111,7 @@ def _reasons(matrix: Matrix, examples: Examples) -> Iterator[str]:
 
 
 def _pointer(faults: Iterable[Judgement], examples: Examples) -> str:
-    kinds = list(examples)
-    numbers = sorted(
-        {kinds.index(kind) + 1 for fault in faults if (kind := (fault.result.property, fault.signature)) in examples}
-    )
+    numbers = numbers_of(faults, examples)
     return f" (as trace {', '.join(map(str, numbers))})" if numbers else ""
 
 

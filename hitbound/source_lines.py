@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import attrs
+
 from model.policy import Policy
 
 MIRRORS = {
@@ -35,26 +37,64 @@ DECIDED_BY = {
 """Property -> the parts of a policy that decide it."""
 
 
+@attrs.frozen
+class Place:
+    """A line of a file in which a policy decides something; `part` is empty for the policy as a whole."""
+
+    file: str
+    line: int
+    part: str = ""
+
+
 def deciding_lines(policy: Policy, property: str) -> list[str]:
     """One line per part that decides the property: file, line, part and the vLLM function."""
     return [
-        f"`{part}` at {place}, in vLLM {MIRRORS[part]}"
-        for part in DECIDED_BY.get(property, ())
-        if (place := _place(policy, part))
+        f"`{place.part}` at {place.file}:{place.line}, in vLLM {MIRRORS[place.part]}"
+        for place in deciding_places(policy, property)
     ]
 
 
-def _place(policy: Policy, part: str) -> str:
-    """FILE:LINE of a part of the policy; nothing for a part that it does not have."""
+def deciding_places(policy: Policy, property: str) -> list[Place]:
+    """Where the parts of the policy are that decide the property."""
+    return [place for part in DECIDED_BY.get(property, ()) if (place := _place(policy, part))]
+
+
+def annotated_place(policy: Policy, property: str) -> Place | None:
+    """Where to point a reader: the first deciding part in a file of the user's own, else the policy's class.
+
+    None where no such file is below the current directory.
+    """
+    kind = type(policy)
+    own = home_of(kind)
+    if own is None or Path.cwd() not in own.absolute().parents:
+        return None
+    file = shown_path(str(own))
+    places = [place for place in deciding_places(policy, property) if place.file == file]
+    return places[0] if places else Place(file, inspect.getsourcelines(kind)[1])
+
+
+def home_of(kind: type) -> Path | None:
+    """The file that a class is written in, if there is one."""
+    try:
+        found = inspect.getsourcefile(kind)
+    except TypeError:
+        return None
+    return Path(found) if found else None
+
+
+def shown_path(file: str) -> str:
+    """A file below the current directory by its path from there, one of ours by its place in the package."""
+    path = Path(file).absolute()
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[1]):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return file
+
+
+def _place(policy: Policy, part: str) -> Place | None:
+    """Where a part of the policy is; None for a part that it does not have."""
     function = getattr(policy, part, None)
     if not callable(function):
-        return ""
-    code = inspect.unwrap(function).__code__ if hasattr(inspect.unwrap(function), "__code__") else None
-    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code else ""
-
-
-def _short(file: str) -> str:
-    """Our own files by their place in the package, a user's as they were named."""
-    home = Path(__file__).resolve().parents[1]
-    path = Path(file)
-    return str(path.relative_to(home)) if path.is_relative_to(home) else file
+        return None
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return Place(shown_path(code.co_filename), code.co_firstlineno, part) if code else None

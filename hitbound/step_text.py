@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hitbound.wrapping import wrapped
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Decision
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.plan import Load
+from model.pool import Label
 from model.system import Observation
 from model.tokens import Prefix, Segment
 from properties import wording
@@ -94,6 +95,9 @@ def _title(observations: Sequence[Observation]) -> str:
             return f"drain{_budget(action)}, {len(observations)} step{'s' if len(observations) > 1 else ''}"
         case Evict():
             return f"evict what group {action.group} has cached for {action.boundary} tokens of {action.request}"
+        case EvictObject():
+            what = f"group {action.group} for {action.boundary} tokens of {action.request}"
+            return f"{action.leaf} loses its object of {what}"
         case EndLoad():
             return f"the load of {action.request} {'succeeds' if action.succeeded else 'fails'}"
         case Abort():
@@ -117,6 +121,7 @@ def _changes(observations: Sequence[Observation]) -> Iterator[str]:
         yield from _events(observation)
     yield from _runs(observations)
     yield from _cached(observations[0], observations[-1])
+    yield from _stored(observations[0], observations[-1])
     for observation in observations:
         if observation.execution:
             for read in observation.execution.bad_reads:
@@ -152,11 +157,21 @@ def _runs(observations: Sequence[Observation]) -> Iterator[str]:
 
 def _cached(first: Observation, last: Observation) -> Iterator[str]:
     before, after = first.before.scheduler.pool.cached, last.after.scheduler.pool.cached
-    texts = last.after.texts
-    for what, labels in (("caches", after.keys() - before.keys()), ("evicts", before.keys() - after.keys())):
-        for group in sorted({label.group for label in labels}):
-            prefixes = [label.prefix for label in labels if label.group == group]
-            yield f"{what} group {group}: {_boundaries(prefixes, texts)}"
+    yield from _labels("caches", after.keys() - before.keys(), last.after.texts)
+    yield from _labels("evicts", before.keys() - after.keys(), last.after.texts)
+
+
+def _stored(first: Observation, last: Observation) -> Iterator[str]:
+    for name, store in last.after.scheduler.stores.items():
+        before = first.before.scheduler.stores[name].keys
+        yield from _labels(f"{name} stores", store.keys - before, last.after.texts)
+        yield from _labels(f"{name} loses", before - store.keys, last.after.texts)
+
+
+def _labels(what: str, labels: Collection[Label], texts: Mapping[str, Prefix]) -> Iterator[str]:
+    for group in sorted({label.group for label in labels}):
+        prefixes = [label.prefix for label in labels if label.group == group]
+        yield f"{what} group {group}: {_boundaries(prefixes, texts)}"
 
 
 def _boundaries(prefixes: Iterable[Prefix], texts: Mapping[str, Prefix]) -> str:

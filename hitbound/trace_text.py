@@ -29,7 +29,8 @@ def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iter
     messages = [violation.message for violation in replayed.violations if violation.property == result.property]
     for message in messages or [result.reason]:
         yield from wrapped(f"{result.property} violated: {message}", width)
-    yield from (f"decided by {line}" for line in deciding_lines(policy, result.property))
+    for line in deciding_lines(policy, result.property):
+        yield from wrapped(f"decided by {line}", width)
 
 
 def pictures(observations: Iterable[Observation], policy: Policy, width: int) -> Iterator[str]:
@@ -40,7 +41,8 @@ def pictures(observations: Iterable[Observation], policy: Policy, width: int) ->
                 yield from admission_picture(observation, admission, width)
                 connector = observation.after.configuration.connector
                 if connector is not None:
-                    yield from tree_lines(policy, connector, admission)
+                    for line in tree_lines(policy, connector, admission):
+                        yield from wrapped(line, width)
 
 
 def _tells(admission: Admission) -> bool:

@@ -19,7 +19,7 @@ class ScriptedAnswer:
 class LeafAnswers:
     """The answers of the leaf `leaf`, one for each time it is asked; the last one repeats.
 
-    A leaf that keeps its range cuts E to N - 1 - L.
+    A leaf that keeps its range cuts E to N - 1 - L. A leaf that stores answers from what it has, not from a script.
     """
 
     leaf: str
@@ -67,6 +67,16 @@ class Evict:
 
 
 @attrs.frozen
+class EvictObject:
+    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`."""
+
+    leaf: str
+    group: int
+    request: str
+    boundary: int
+
+
+@attrs.frozen
 class EndLoad:
     """The asynchronous load of `request` ends, successfully or not."""
 
@@ -88,7 +98,7 @@ class Preempt:
 
 @attrs.frozen
 class Reset:
-    """The prefix cache is reset; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
+    """The prefix cache is reset, stores included; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
 
 
-Action = Arrive | Step | Drain | Evict | EndLoad | Abort | Preempt | Reset
+Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | Abort | Preempt | Reset

@@ -6,19 +6,23 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
+from model import store as storing
 from model.actions import ScriptedAnswer
 from model.allocation import adopt, extend
 from model.chunk import chunk_tokens
-from model.composition import answer_of, assignments, claim_of
+from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.lookup import LocalLookup, look_up, tables_at
-from model.plan import Load
+from model.plan import Fetch, Load
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary, usable_tokens
 from model.pool import Label, Pool
 from model.request import Request, Status
+from model.store import Store
 from model.tokens import Prefix
 
 
@@ -85,7 +89,7 @@ class EngineAssertion(Exception):
 
 
 def ask(
-    configuration: Configuration, policy: Policy, request: Request, asked: int
+    configuration: Configuration, policy: Policy, request: Request, asked: int, stores: Mapping[str, Store]
 ) -> tuple[Answer, tuple[Answer, ...], Request]:
     """What the connector answers from boundary `asked`, what each leaf that was asked said, and the request with the
     asking noted on each leaf."""
@@ -97,8 +101,13 @@ def ask(
     answers: list[Answer] = []
 
     def ask_leaf(leaf: Leaf) -> Answer:
-        answers.append(answer_as_scripted(leaf))
+        answers.append(answer_as_scripted(leaf) if leaf.store is None else answer_from_store(leaf))
         return answers[-1]
+
+    def answer_from_store(leaf: Leaf) -> Answer:
+        assert leaf.store is not None
+        tokens = storing.answer(configuration, leaf.store, stores[leaf.name], request.tokens, asked)
+        return Answer(unknown=False, tokens=tokens, asynchronous=leaf.store.asynchronous, source=leaves.index(leaf))
 
     def answer_as_scripted(leaf: Leaf) -> Answer:
         script = request.answers.get(leaf.name, (ScriptedAnswer(0),))
@@ -115,7 +124,7 @@ def ask(
 
 
 def decide(
-    configuration: Configuration, policy: Policy, pool: Pool, request: Request
+    configuration: Configuration, policy: Policy, pool: Pool, request: Request, stores: Mapping[str, Store]
 ) -> tuple[Decision | None, Request]:
     """What the policy decides for the request; no decision if the connector's answer is unknown.
 
@@ -131,7 +140,7 @@ def decide(
     lookup = look_up(policy, configuration, pool, request.tokens, offered)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
-    answer, said, request = ask(configuration, policy, request, asked)
+    answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
     E = usable_tokens(policy, answer, asked, lookup.summary, N)
@@ -164,6 +173,7 @@ def admit(
     decision: Decision,
     budget: int,
     states_this_step: frozenset[Label],
+    stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
@@ -183,7 +193,7 @@ def admit(
     pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
     if chunk:
         pool, request = extend(configuration, pool, request, decision.resume + chunk)
-    loads = _loads(configuration, policy, request, decision, asynchronous)
+    loads = _loads(configuration, policy, request, decision, asynchronous, stores)
     status = Status.LOADING if asynchronous else Status.RUNNING
     request = attrs.evolve(
         request, computed=decision.resume, status=status, loads=loads if asynchronous else (), started=False
@@ -192,24 +202,39 @@ def admit(
 
 
 def _loads(
-    configuration: Configuration, policy: Policy, request: Request, decision: Decision, asynchronous: bool
+    configuration: Configuration,
+    policy: Policy,
+    request: Request,
+    decision: Decision,
+    asynchronous: bool,
+    stores: Mapping[str, Store],
 ) -> tuple[Load, ...]:
     """What is announced to each leaf (`update_state_after_alloc`). A leaf that was told 0 tokens loads nothing, unless
     its conduct is to write all the same."""
     if configuration.connector is None or decision.external == 0:
         return ()
+
+    def fetches(told: Assignment, end: int) -> tuple[Fetch, ...]:
+        if told.leaf.store is None or told.tokens == 0:
+            return ()
+        store = stores[told.leaf.name]
+        return storing.fetches(
+            configuration, told.leaf.store, store, request.tokens, request.tables, decision.local, end
+        )
+
     return tuple(
         Load(
             request=request.name,
             leaf=told.leaf,
             prefix=request.tokens,
             start=decision.local,
-            end=decision.local + (told.tokens or decision.external),
+            end=(end := decision.local + (told.tokens or decision.external)),
             tables=request.tables,
             local=decision.reached,
             backed=decision.backed,
             asynchronous=asynchronous,
             assigned=told.tokens > 0,
+            fetches=fetches(told, end),
         )
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
         if told.tokens > 0 or told.leaf.conduct.writes_unassigned

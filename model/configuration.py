@@ -202,12 +202,6 @@ def _check(configuration: Configuration) -> None:
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")
-    if mamba_blocks and mamba_blocks[0] != configuration.hash_block:
-        raise UnsupportedConfiguration(
-            f"Mamba block {mamba_blocks[0]} is wider than the hash unit {configuration.hash_block}: hits may end in "
-            "partial tails, which this version does not model (common production configurations are among these); "
-            "use a Mamba block equal to the hash unit"
-        )
     if configuration.connector is not None:
         names = [leaf.name for leaf in leaves_of(configuration.connector)]
         if len(set(names)) != len(names):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import attrs
 
 from model.errors import ConfigurationError
+from model.store_rules import StoreRules
 
 
 class Contract(enum.IntEnum):
@@ -59,12 +60,16 @@ def least_conduct(contract: Contract) -> Conduct:
 
 @attrs.frozen
 class Leaf:
-    """One connector. Without an explicit conduct it does the least its contract permits."""
+    """One connector. Without an explicit conduct it does the least its contract permits.
+
+    With `store`, its answers and loads come from the objects that it keeps; then there is no conduct to choose.
+    """
 
     name: str
     claims: bool
     contract: Contract
     conduct: Conduct = attrs.field()
+    store: StoreRules | None = None
 
     @conduct.default
     def _least(self) -> Conduct:
@@ -73,6 +78,8 @@ class Leaf:
     def __attrs_post_init__(self) -> None:
         if not self.name:
             raise ConfigurationError("a leaf needs a name; answers are addressed by it")
+        if self.store is not None and self.conduct != least_conduct(self.contract):
+            raise ConfigurationError(f"leaf {self.name!r} keeps objects: they say what a load restores, not a conduct")
 
     @property
     def honest(self) -> bool:
@@ -86,6 +93,7 @@ class Leaf:
             and conduct.within_range
             and not conduct.writes_unassigned
             and (not self.claims or self.contract >= Contract.ENDPOINT)
+            and (self.store is None or (self.store.backs_its_answers and self.contract <= Contract.ENDPOINT))
         )
 
 

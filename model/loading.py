@@ -1,8 +1,8 @@
-"""What a load writes into a request's blocks: the conduct of its leaf, never its promise."""
+"""What a load writes into a request's blocks: the conduct of its leaf or the objects it keeps, never its promise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -10,22 +10,29 @@ from model.configuration import Configuration, Group
 from model.connector import StateRestored
 from model.memory import FOREIGN, AttentionKV, Content, Memory, RecurrentState
 from model.plan import Load
-from model.pool import NULL_BLOCK
+from model.pool import NULL_BLOCK, Label
+
+Objects = Mapping[tuple[str, Label], Content]
+"""What the stored objects hold, by leaf and key."""
 
 
 @attrs.frozen
 class LoadWrite:
-    """One block that a load writes, and what it puts there."""
+    """One block that a load writes, and what it puts there. A `whole` block is written, whatever was in it before."""
 
     block: int
     content: Content
+    whole: bool = False
 
 
-def writes_of(configuration: Configuration, load: Load) -> tuple[LoadWrite, ...]:
+def writes_of(configuration: Configuration, load: Load, objects: Objects) -> tuple[LoadWrite, ...]:
     """Everything `load` writes. Null blocks are no destination; a load that fails restores nothing."""
     conduct = load.leaf.conduct
     if load.fails or not (load.assigned or conduct.writes_unassigned):
         return ()
+    if load.leaf.store is not None:
+        named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in load.fetches)
+        return tuple(LoadWrite(block, content, whole=True) for content, block in named if content is not None)
     writes: list[LoadWrite] = []
     for index, group in enumerate(configuration.groups):
         if index in conduct.omitted_groups:
@@ -41,12 +48,20 @@ def writes_of(configuration: Configuration, load: Load) -> tuple[LoadWrite, ...]
     return tuple(writes)
 
 
-def write_loads(configuration: Configuration, memory: Memory, loads: tuple[Load, ...]) -> Memory:
+def write_loads(configuration: Configuration, memory: Memory, loads: tuple[Load, ...], objects: Objects) -> Memory:
     """`memory` after all of `loads`. Those of leaves that were assigned nothing come last, where they harm most."""
     for load in sorted(loads, key=lambda load: not load.assigned):
-        for write in writes_of(configuration, load):
-            memory = memory.write(write.block, write.content)
+        for write in writes_of(configuration, load, objects):
+            if write.whole:
+                memory = memory.replace(write.block, write.content)
+            else:
+                memory = memory.write(write.block, write.content)
     return memory
+
+
+def lacks_objects(load: Load, objects: Objects) -> bool:
+    """Whether an object that `load` fetches is not there (any more): such a load cannot succeed."""
+    return any((load.leaf.name, fetch.label) not in objects for fetch in load.fetches)
 
 
 def _restores_state(load: Load) -> bool:

@@ -72,28 +72,20 @@ class Memory:
 
     def holds(self, block: int, needed: AttentionKV | RecurrentState) -> bool:
         """Whether a reader that needs exactly `needed` finds it in `block`, perhaps among more."""
-        found = self.blocks[block]
-        if isinstance(needed, RecurrentState):
-            return found == needed
-        return (
-            isinstance(found, AttentionKV)
-            and found.group == needed.group
-            and found.start <= needed.start
-            and found.prefix[: needed.end] == needed.prefix
-        )
+        return contains(self.blocks[block], needed)
 
     def write(self, block: int, content: Content) -> Memory:
         """`block` after `content` was written to it; attention KV joins the KV of the same prefix around it."""
         if isinstance(content, AttentionKV):
             content = _joined(self.blocks[block], content)
-        return self._put(block, content)
+        return self.replace(block, content)
 
     def taint(self, block: int, group: int, start: int) -> Memory:
         """`block` after wrong attention KV was written from token `start` on; slots below keep what they had."""
         found = self.blocks[block]
         if isinstance(found, AttentionKV) and found.group == group and found.start < start:
-            return self._put(block, attrs.evolve(found, prefix=found.prefix[:start]))
-        return self._put(block, TAINTED)
+            return self.replace(block, attrs.evolve(found, prefix=found.prefix[:start]))
+        return self.replace(block, TAINTED)
 
     def wipe(self, blocks: Iterable[int]) -> Memory:
         """`blocks` hold nothing any more."""
@@ -102,11 +94,24 @@ class Memory:
             return self
         return Memory(tuple(UNWRITTEN if block in wiped else held for block, held in enumerate(self.blocks)))
 
-    def _put(self, block: int, content: Content) -> Memory:
+    def replace(self, block: int, content: Content) -> Memory:
+        """`block` after all of it was overwritten with `content`."""
         # What is written to the null block is lost: it never holds anything.
         if block == NULL_BLOCK:
             return self
         return Memory((*self.blocks[:block], content, *self.blocks[block + 1 :]))
+
+
+def contains(found: Content, needed: AttentionKV | RecurrentState) -> bool:
+    """Whether a reader that needs exactly `needed` finds it in `found`, perhaps among more."""
+    if isinstance(needed, RecurrentState):
+        return found == needed
+    return (
+        isinstance(found, AttentionKV)
+        and found.group == needed.group
+        and found.start <= needed.start
+        and found.prefix[: needed.end] == needed.prefix
+    )
 
 
 def empty_memory(blocks: int) -> Memory:

@@ -7,10 +7,29 @@ import attrs
 from model.configuration import Group
 from model.connector import Leaf
 from model.geometry import column_ending_at, columns_for
+from model.pool import Label
 from model.tokens import Prefix
 
 Table = tuple[int, ...]
 """Block ids by column; 0 is the null block."""
+
+
+@attrs.frozen
+class Fetch:
+    """A stored object, named by `label`, is to be copied into `block`."""
+
+    label: Label
+    block: int
+
+
+@attrs.frozen
+class Save:
+    """What `block` holds is to be stored under the key `label`, for the leaf `leaf`; it is content of `request`."""
+
+    leaf: str
+    request: str
+    label: Label
+    block: int
 
 
 @attrs.frozen
@@ -20,6 +39,7 @@ class Load:
     `tables` are the request's tables at the announcement, one per group. `local` says, per group, up to which boundary
     (tokens) the local hit is adopted: the unhashed blocks of the group begin there. `backed` says whether every
     recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
+    `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores.
     """
 
     request: str
@@ -33,6 +53,7 @@ class Load:
     asynchronous: bool
     assigned: bool = True
     fails: bool = False
+    fetches: tuple[Fetch, ...] = ()
 
     def columns(self, index: int, group: Group) -> range:
         """Columns of group number `index` that the load is for: those from its adopted hit to `end`; for a recurrent
@@ -68,10 +89,12 @@ class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 
     `dropped` are requests that finished, were aborted or were preempted since the last step. `taken` are blocks that
-    changed hands since then: they are wiped, for they hold nothing that a reader may rely on.
+    changed hands since then: they are wiped, for they hold nothing that a reader may rely on. `saves` take place after
+    the step, unless it is undone.
     """
 
     chunks: tuple[Chunk, ...] = ()
     loads: tuple[Load, ...] = ()
     dropped: tuple[str, ...] = ()
     taken: tuple[int, ...] = ()
+    saves: tuple[Save, ...] = ()

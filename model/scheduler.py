@@ -10,21 +10,26 @@ from collections.abc import Mapping
 
 import attrs
 
+from model import store as storing
 from model.admission import Admission, EngineAssertion, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
-from model.plan import Chunk, StepPlan, Table
+from model.connector import leaves_of
+from model.geometry import column_ending_at
+from model.plan import Chunk, Save, StepPlan, Table
 from model.policy import Policy
 from model.pool import Label, Pool, PoolExhausted, new_pool
 from model.request import Request, Status
+from model.store import Store
 
 
 @attrs.frozen
 class Scheduler:
     """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet.
 
-    `dropped` are requests whose blocks were freed since the last step was planned.
+    `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
+    each leaf that keeps objects.
     """
 
     configuration: Configuration
@@ -34,6 +39,7 @@ class Scheduler:
     waiting: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    stores: Mapping[str, Store] = attrs.Factory(dict)
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
@@ -65,7 +71,23 @@ class Scheduled:
 
 def new_scheduler(configuration: Configuration) -> Scheduler:
     """A scheduler with an empty cache and no requests."""
-    return Scheduler(configuration, new_pool(configuration.pool_blocks))
+    return Scheduler(configuration, new_pool(configuration.pool_blocks), stores=empty_stores(configuration))
+
+
+def empty_stores(configuration: Configuration) -> dict[str, Store]:
+    """A store without objects for each leaf that keeps some."""
+    leaves = () if configuration.connector is None else leaves_of(configuration.connector)
+    return {leaf.name: Store() for leaf in leaves if leaf.store is not None}
+
+
+def stored(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
+    """The worker reports that `saves` have taken place: from now on lookups find these objects."""
+    if not saves:
+        return scheduler
+    stores = dict(scheduler.stores)
+    for save in saves:
+        stores[save.leaf] = Store(stores[save.leaf].keys | {save.label})
+    return attrs.evolve(scheduler, stores=stores)
 
 
 def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
@@ -140,6 +162,7 @@ class _Step:
         self.policy = policy
         self.budget = budget
         self.chunks: list[Chunk] = []
+        self.saves: dict[tuple[str, Label], Save] = {}
         self.admissions: list[Admission] = []
         self.states_this_step: frozenset[Label] = frozenset()
         self.asked_again: list[str] = []
@@ -220,6 +243,7 @@ class _Step:
         if request.status is Status.LOADED:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self.states_this_step |= states
+            self._plan_saves(request, request.computed, states)
             # On a full hit the last token is run again, for logits.
             request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
@@ -242,14 +266,24 @@ class _Step:
     def _admit_new(self, name: str) -> bool:
         """Admit a request with nothing computed; True if it has to wait, for an answer or for its load."""
         configuration = self.scheduler.configuration
-        decision, request = decide(configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name])
+        stores = self.scheduler.stores
+        decision, request = decide(
+            configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name], stores
+        )
         self.scheduler = self.scheduler.with_request(request)
         if decision is None:
             self.asked_again.append(name)
             return True
         try:
             pool, request, admission = admit(
-                configuration, self.policy, self.scheduler.pool, request, decision, self.budget, self.states_this_step
+                configuration,
+                self.policy,
+                self.scheduler.pool,
+                request,
+                decision,
+                self.budget,
+                self.states_this_step,
+                stores,
             )
         except EngineAssertion as broken:
             self.assertion = str(broken)
@@ -275,6 +309,7 @@ class _Step:
             self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
         )
         self.states_this_step |= states
+        self._plan_saves(request, before.computed + count, states)
         self.chunks.append(
             Chunk(
                 request=name,
@@ -289,12 +324,30 @@ class _Step:
         request = attrs.evolve(request, computed=request.computed + count, started=True)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
+    def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
+        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks."""
+        if not self.scheduler.stores:
+            return
+        configuration = self.scheduler.configuration
+        handed_over = [
+            (label, request.tables[label.group][column_ending_at(len(label.prefix), block)])
+            for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
+            for block in (configuration.groups[label.group].block,)
+        ]
+        assert configuration.connector is not None
+        for leaf in leaves_of(configuration.connector):
+            if leaf.store is not None:
+                store = self.scheduler.stores[leaf.name]
+                for save in storing.saves(configuration, leaf, store, request, end, handed_over):
+                    self.saves.setdefault((save.leaf, save.label), save)
+
     def finish(self) -> Scheduled:
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
             taken=self.scheduler.pool.taken,
+            saves=tuple(self.saves.values()),
         )
         cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
         return Scheduled(

@@ -11,19 +11,21 @@ import attrs
 
 from model import scheduler as scheduling
 from model import worker as working
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Admission
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
 from model.geometry import columns_for
-from model.plan import StepPlan
+from model.loading import lacks_objects
+from model.plan import Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.request import Request, Status
 from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
+from model.store import Store
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -47,7 +49,8 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back.
+    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back. `saved` is what was
+    stored once the step was over.
     """
 
     action: Action
@@ -60,6 +63,7 @@ class Observation:
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    saved: tuple[Save, ...] = ()
 
 
 def initial(configuration: Configuration) -> System:
@@ -81,6 +85,8 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             after = _arrive(system, action)
         case Evict():
             after = _evict(system, action)
+        case EvictObject():
+            after = _evict_object(system, action)
         case EndLoad():
             after = _end_load(system, action)
         case Abort():
@@ -109,10 +115,13 @@ def _arrive(system: System, action: Arrive) -> System:
     prompt, output = tokens_of(action.prompt), tokens_of(action.output)
     if not prompt or not output:
         raise IllegalAction(f"request {action.request!r} needs at least one prompt token and one output token")
-    known = {leaf.name for leaf in leaves_of(configuration.connector)} if configuration.connector else set()
+    leaves = tuple(leaves_of(configuration.connector)) if configuration.connector else ()
+    known = {leaf.name for leaf in leaves if leaf.store is None}
     for answers in action.answers:
         if answers.leaf not in known or not answers.answers:
-            raise IllegalAction(f"answers of leaf {answers.leaf!r}: the leaves are {sorted(known)}, each with answers")
+            raise IllegalAction(
+                f"answers of leaf {answers.leaf!r}: the leaves with a script are {sorted(known)}, each with answers"
+            )
     most = most_blocks(configuration, len(prompt) + len(output))
     if most > configuration.pool_blocks - 1:
         raise IllegalAction(
@@ -147,10 +156,15 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
     budget = system.configuration.budget if action.budget is None else action.budget
     planned = scheduling.schedule(system.scheduler, policy, budget)
     failed = action.failed_loads if isinstance(action, Step) else ()
-    loads = tuple(attrs.evolve(load, fails=load.request in failed) for load in planned.plan.loads)
+    objects = system.worker.objects
+    loads = tuple(
+        attrs.evolve(load, fails=load.request in failed or lacks_objects(load, objects)) for load in planned.plan.loads
+    )
     plan = attrs.evolve(planned.plan, loads=loads)
     worker, execution = working.execute(system.configuration, system.worker, plan)
     scheduler, rolled_back = roll_back_failed_loads(planned.scheduler, plan)
+    saved = tuple(save for save in plan.saves if save.request not in rolled_back)
+    worker, scheduler = working.save(worker, saved), scheduling.stored(scheduler, saved)
     scheduler = scheduling.sample(scheduler, plan)
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
     observation = Observation(
@@ -164,6 +178,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
         rolled_back=rolled_back,
+        saved=saved,
     )
     return after, observation
 
@@ -196,10 +211,28 @@ def _evict(system: System, action: Evict) -> System:
     return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=pool.unpublish((block,))))
 
 
+def _evict_object(system: System, action: EvictObject) -> System:
+    store = system.scheduler.stores.get(action.leaf)
+    label = Label(action.group, system.texts.get(action.request, ())[: action.boundary])
+    if store is None or label not in store.keys or len(label.prefix) != action.boundary:
+        raise IllegalAction(
+            f"{action.leaf!r} has no object of group {action.group} for {action.boundary} tokens of {action.request!r}"
+        )
+    stores = {**system.scheduler.stores, action.leaf: Store(store.keys - {label})}
+    objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
+    return attrs.evolve(
+        system,
+        scheduler=attrs.evolve(system.scheduler, stores=stores),
+        worker=attrs.evolve(system.worker, objects=objects),
+    )
+
+
 def _end_load(system: System, action: EndLoad) -> System:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
+    if action.succeeded and any(lacks_objects(load, system.worker.objects) for load in request.loads):
+        raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
     worker = system.worker
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
@@ -218,4 +251,8 @@ def _reset(system: System) -> System:
     if any(pool.refs):
         raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    return attrs.evolve(
+        system,
+        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
+        worker=attrs.evolve(system.worker, objects={}),
+    )

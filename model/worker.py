@@ -14,9 +14,9 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
 from model.geometry import column_ending_at, columns_for
-from model.loading import write_loads, writes_of
+from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
-from model.plan import Chunk, Load, StepPlan, Table
+from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
 
 
@@ -40,10 +40,11 @@ class Mirror:
 
 @attrs.frozen
 class Worker:
-    """What the worker keeps between steps."""
+    """What the worker keeps between steps; `objects` are those of the connectors that store."""
 
     memory: Memory
     mirrors: Mapping[str, Mirror] = attrs.Factory(dict)
+    objects: Objects = attrs.Factory(dict)
 
 
 def new_worker(configuration: Configuration) -> Worker:
@@ -53,7 +54,8 @@ def new_worker(configuration: Configuration) -> Worker:
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
     """Execute one step. Asynchronous loads of the plan write only when they end (`end_load`)."""
-    step = _Execution(configuration, worker.memory.wipe(plan.taken), _updated(worker.mirrors, plan), plan)
+    memory = worker.memory.wipe(plan.taken)
+    step = _Execution(configuration, memory, _updated(worker.mirrors, plan), worker.objects, plan)
     if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
         step.load()
         step.copy_states()
@@ -61,13 +63,23 @@ def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tup
         step.copy_states()
         step.load()
     execution = step.forward()
-    return Worker(step.memory, step.mirrors), execution
+    return attrs.evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
 
 
 def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
     ended = attrs.evolve(load, fails=not succeeded)
-    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,)))
+    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
+
+
+def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
+    """What the blocks hold now is stored. An object that exists already is kept."""
+    if not saves:
+        return worker
+    objects = dict(worker.objects)
+    for each in saves:
+        objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
+    return attrs.evolve(worker, objects=objects)
 
 
 def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
@@ -95,11 +107,17 @@ class _Execution:
     """The step under way; memory and mirrors are replaced as it proceeds."""
 
     def __init__(
-        self, configuration: Configuration, memory: Memory, mirrors: dict[str, Mirror], plan: StepPlan
+        self,
+        configuration: Configuration,
+        memory: Memory,
+        mirrors: dict[str, Mirror],
+        objects: Objects,
+        plan: StepPlan,
     ) -> None:
         self.configuration = configuration
         self.memory = memory
         self.mirrors = mirrors
+        self.objects = objects
         self.plan = plan
         self.synchronous = tuple(load for load in plan.loads if not load.asynchronous)
         self.copies: dict[tuple[str, int], _Copy] = {}
@@ -107,9 +125,11 @@ class _Execution:
 
     def load(self) -> None:
         """The synchronous loads of the step."""
-        destinations = {write.block for load in self.synchronous for write in writes_of(self.configuration, load)}
+        destinations = {
+            write.block for load in self.synchronous for write in writes_of(self.configuration, load, self.objects)
+        }
         self.read_before_load = destinations & {copy.block for copy in self.copies.values()}
-        self.memory = write_loads(self.configuration, self.memory, self.synchronous)
+        self.memory = write_loads(self.configuration, self.memory, self.synchronous, self.objects)
 
     def copy_states(self) -> None:
         """Each state moves to the column in which its chunk ends. All sources are read before any copy is written."""

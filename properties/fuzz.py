@@ -16,6 +16,7 @@ from model.errors import IllegalAction
 from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
+from properties.features import Feature
 from properties.machine import Campaign, Signature, machine_for, rules_of
 from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
@@ -66,17 +67,19 @@ def fuzz(
     seed: int | None = None,
     cell: Cell = REQUIRED_CELL,
     fixed_leaf: Leaf | None = None,
+    features: frozenset[Feature] = frozenset(),
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Result, ...]:
     """Run the profile under both eviction modes: a result per finding, per property that held, and per event.
 
-    Outside REQUIRED_CELL nothing is required. With a `fixed_leaf`, events are not: there is less variety then.
+    Outside REQUIRED_CELL nothing is required. With a `fixed_leaf`, events are not: there is less variety then. Only
+    `features` are drawn beyond the plain model.
     """
     chosen = seed_of(profile, seed)
     outcomes: list[Outcome] = []
     for eviction in Eviction:
         progress(f"fuzz {policy.name}, {eviction.value} eviction")
-        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf)
+        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf, features)
         try:
             found = findings(campaign, profile, chosen)
         except PolicyLoops as loops:
@@ -131,7 +134,11 @@ def _violated(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
 def _held(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
     """Checked properties without a finding; vacuous if a rule never fired."""
     violated = {property for each in outcomes for (property, _), _ in each.findings}
-    idle = {rule for each in outcomes for rule in rules_of(each.campaign.eviction) - set(each.campaign.fired)}
+    idle = {
+        rule
+        for each in outcomes
+        for rule in rules_of(each.campaign.eviction, each.campaign.features) - set(each.campaign.fired)
+    }
     for invariant in INVARIANTS.values():
         if invariant.status is Status.CHECKED and invariant.id not in violated:
             held = about(base, invariant.id)
@@ -182,7 +189,8 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
 
 
 def _applicable(campaign: Campaign) -> frozenset[str]:
-    return applicable_events(Setting(campaign.policy, campaign.cell.configuration_class, campaign.eviction))
+    cell = campaign.cell
+    return applicable_events(Setting(campaign.policy, cell.configuration_class, campaign.eviction, campaign.features))
 
 
 def _smallest(policy: Policy, signature: Signature, examples: list[Trace]) -> Trace:

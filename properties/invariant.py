@@ -10,6 +10,7 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction
 from model.policy import Policy
 from model.system import Observation
+from properties.features import Feature
 from properties.verdict import Case
 
 
@@ -74,11 +75,12 @@ class Invariant:
 
 @attrs.frozen
 class Setting:
-    """Where a run takes place, as far as it decides which events can happen in it."""
+    """Where a run takes place, as far as it decides which events can happen in it; `features` are those drawn."""
 
     policy: Policy
     configuration_class: ConfigurationClass
     eviction: Eviction
+    features: frozenset[Feature] = frozenset()
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ import hypothesis.stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.configuration import Configuration, Eviction
 from model.connector import Leaf
 from model.errors import IllegalAction
@@ -21,13 +21,14 @@ from model.request import Status
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
+from properties.features import Feature
 from properties.invariant import Violation
-from properties.invariants.content import mislabelled
+from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
 from properties.requirements import release_of
-from properties.strategies import MOST_OUTPUT, answers, configurations, prompts
-from properties.twin import TwinState, disagreement, end_load, execute, new_twin
+from properties.strategies import MOST_OUTPUT, answers, configurations, cut, longest_text, prompts
+from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
 _OUTPUTS = st.integers(1, MOST_OUTPUT)
@@ -44,7 +45,7 @@ Signature = tuple[str, Case | None]
 
 @attrs.define
 class Campaign:
-    """What a series of runs explores, and what it has met so far.
+    """What a series of runs explores, with which features, and what it has met so far.
 
     `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
     themselves.
@@ -54,6 +55,7 @@ class Campaign:
     cell: Cell
     eviction: Eviction
     fixed_leaf: Leaf | None = None
+    features: frozenset[Feature] = frozenset()
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -82,7 +84,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
-        drawn = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf))
+        drawn = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features))
         self.configuration = attrs.evolve(drawn, release=release_of(campaign.policy))
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
@@ -135,6 +137,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             differences = disagreement(configuration, observation.plan, outputs, flagged)
             if differences:
                 raise TwinDisagreement("; ".join(differences))
+        if observation.saved or self.twin.objects:
+            self.twin = forget(save(self.twin, observation.saved), observation.after.worker.objects.keys())
 
     @property
     def _alive(self) -> bool:
@@ -229,6 +233,42 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             if request is not None
         ]
 
+    @precondition(lambda self: self._alive and self._objects())
+    @rule(data=st.data())
+    def evict_object(self, data: st.DataObject) -> None:
+        """A store loses one object, whatever else it has of the same prefix."""
+        self._act(data.draw(st.sampled_from(self._objects())))
+
+    @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
+    @rule(data=st.data(), loses_state=st.booleans())
+    def arrive_at_objects(self, data: st.DataObject, loses_state: bool) -> None:
+        """The pool loses all beyond a boundary, a store perhaps its deepest state, and an earlier text goes on."""
+        assert self.configuration is not None
+        beyond = data.draw(st.sampled_from([0, *sorted({evict.boundary for evict in self._evictable()})]))
+        for evict in self._evictable():
+            if evict.boundary > beyond:
+                self._act(evict)
+        groups = self.configuration.groups
+        states = [evict for evict in self._objects() if groups[evict.group].recurrent]
+        if loses_state and states:
+            self._act(max(states, key=lambda evict: evict.boundary))
+        number = len(self.texts) + 1
+        shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
+        prompt = (*shared, Segment(f"t{number}", 1))
+        output = (Segment(f"o{number}", 1),)
+        self.texts[f"r{number}"] = prompt + output
+        self._act(Arrive(f"r{number}", prompt, output))
+        self._act(Step())
+
+    def _objects(self) -> list[EvictObject]:
+        assert self.system is not None
+        return [
+            EvictObject(leaf, label.group, request, len(label.prefix))
+            for leaf, label in self.system.worker.objects
+            for request in (self._spelling(label.prefix),)
+            if request is not None
+        ]
+
     def _spelling(self, prefix: tuple[str, ...]) -> str | None:
         assert self.system is not None
         return next((name for name, text in self.system.texts.items() if text[: len(prefix)] == prefix), None)
@@ -260,9 +300,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
 
 
 def _has_gone_wrong(observation: Observation) -> bool:
-    """Whether something wrong was computed or cached: what follows would only be its consequence."""
+    """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
-    return any(not chunk.sound for chunk in computed) or bool(mislabelled(observation.after))
+    if any(not chunk.sound for chunk in computed) or mislabelled(observation.after):
+        return True
+    return any(mislabelled_saves(observation))
 
 
 def machine_for(campaign: Campaign) -> type[EngineMachine]:
@@ -270,7 +312,11 @@ def machine_for(campaign: Campaign) -> type[EngineMachine]:
     return type("EngineRun", (EngineMachine,), {"campaign": campaign})
 
 
-def rules_of(eviction: Eviction) -> frozenset[str]:
-    """Actions that a campaign under `eviction` has to have fired, each at least once."""
-    every = {kind.__name__ for kind in (Arrive, Step, Drain, Evict, EndLoad, Abort, Preempt, Reset)}
-    return frozenset(every - {Evict.__name__} if eviction is Eviction.LRU else every)
+def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
+    """Actions that a campaign under `eviction` with `features` has to have fired, each at least once."""
+    every = {kind.__name__ for kind in (Arrive, Step, Drain, Evict, EvictObject, EndLoad, Abort, Preempt, Reset)}
+    if eviction is Eviction.LRU:
+        every.remove(Evict.__name__)
+    if Feature.STORES not in features:
+        every.remove(EvictObject.__name__)
+    return frozenset(every)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from model.actions import Action, Arrive, Drain, EndLoad, Evict, LeafAnswers, ScriptedAnswer, Step
+from model.actions import Action, Arrive, Drain, EndLoad, Evict, EvictObject, LeafAnswers, ScriptedAnswer, Step
 from model.configuration import Configuration
-from model.connector import Composite, Connector
+from model.connector import Composite, Connector, Leaf
 from model.errors import HitboundError
 from model.tokens import Segment
 from model.trace import Trace
@@ -60,6 +60,8 @@ def _simpler_connectors(connector: Connector | None) -> Iterator[Connector | Non
     if connector is None:
         return
     yield None
+    if isinstance(connector, Leaf) and connector.store is not None and connector.store.asynchronous:
+        yield attrs.evolve(connector, store=attrs.evolve(connector.store, asynchronous=False))
     if isinstance(connector, Composite):
         yield from connector.children
         for position, child in enumerate(connector.children):
@@ -72,7 +74,7 @@ def _simpler_connectors(connector: Connector | None) -> Iterator[Connector | Non
 
 def _without_group(actions: tuple[Action, ...], dropped: int) -> Iterator[Action]:
     for action in actions:
-        if not isinstance(action, Evict) or action.group < dropped:
+        if not isinstance(action, Evict | EvictObject) or action.group < dropped:
             yield action
         elif action.group > dropped:
             yield attrs.evolve(action, group=action.group - 1)

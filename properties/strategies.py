@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
+from model.store_rules import StoreRules
 from model.system import most_blocks
 from model.tokens import Segment
+from properties.features import Feature
 from properties.verdict import Cell
 
 LONGEST_TEXT = 6
@@ -44,11 +46,23 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 
 
 @functools.cache
-def connectors(contract: Contract, fixed_leaf: Leaf | None = None) -> st.SearchStrategy[Connector | None]:
+def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
+    """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
+    rules = st.builds(StoreRules, asynchronous=st.booleans())
+    return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
+
+
+@functools.cache
+def connectors(
+    contract: Contract, fixed_leaf: Leaf | None = None, features: frozenset[Feature] = frozenset()
+) -> st.SearchStrategy[Connector | None]:
     """Trees of any shape, the empty composite and, now and then, no connector at all. `fixed_leaf` may stand in for any
     leaf. In a third of the trees every leaf claims: only there may a hit diverge."""
     claiming = leaves(contract, claims=True)
-    leaf = leaves(contract, claims=False) | claiming
+    plain = leaves(contract, claims=False)
+    if Feature.STORES in features and contract <= Contract.ENDPOINT:
+        claiming, plain = stores(claims=True) | claiming, stores(claims=False) | plain
+    leaf = plain | claiming
     if fixed_leaf is not None:
         leaf = st.just(fixed_leaf) | leaf
     pair, claiming_pair = _composites(leaf, 0, 3), _composites(claiming, 1, 2)
@@ -85,12 +99,20 @@ _MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
 _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
 _POOLS = st.sampled_from([12, 4, 5, 8])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
+_MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
 
 @st.composite
-def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: Leaf | None = None) -> Configuration:
-    """Configurations of the cell's class and worker order, with connectors that keep the cell's contract."""
+def configurations(
+    draw: st.DrawFn,
+    cell: Cell,
+    eviction: Eviction,
+    fixed_leaf: Leaf | None = None,
+    features: frozenset[Feature] = frozenset(),
+) -> Configuration:
+    """Configurations of the cell's class and worker order, with connectors that keep the cell's contract. Only
+    `features` are drawn beyond the plain model."""
     unit = draw(_UNITS)
     full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
     groups = [full] * draw(_FULL_GROUPS)
@@ -100,7 +122,8 @@ def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: 
         else:
             window = draw(st.integers(1, 3 * unit))
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
-    groups += [Group(GroupKind.MAMBA, unit)] * draw(_MAMBA_GROUPS)
+    mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
+    groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
@@ -116,7 +139,7 @@ def configurations(draw: st.DrawFn, cell: Cell, eviction: Eviction, fixed_leaf: 
         scratch,
         pool_blocks=pool,
         budget=budget,
-        connector=draw(connectors(cell.contract, fixed_leaf)),
+        connector=draw(connectors(cell.contract, fixed_leaf, features)),
         eviction=eviction,
         worker_order=cell.worker_order,
     )
@@ -154,13 +177,15 @@ def prompts(
 
 @st.composite
 def answers(draw: st.DrawFn, configuration: Configuration) -> tuple[LeafAnswers, ...]:
-    """What each leaf will say: nothing, block multiples, anything, or first "ask again"."""
+    """What each leaf without a store will say: nothing, block multiples, anything, or first "ask again"."""
     if configuration.connector is None:
         return ()
     unit = configuration.hash_block
     blocks = [count * unit for count in (1, 2, 3)]
     said: list[LeafAnswers] = []
     for leaf in leaves_of(configuration.connector):
+        if leaf.store is not None:
+            continue
         tokens = draw(st.sampled_from([0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]))
         kind = draw(_KINDS_OF_ANSWER)
         answer = ScriptedAnswer(tokens, asynchronous=tokens > 0 and kind == "asynchronous")

@@ -193,7 +193,8 @@ def _list_hook(of: type, converter: Converter) -> Callable[[object, object], tup
 def _explain(error: BaseException, expected: type | None) -> str:
     if isinstance(error, ForbiddenExtraKeysError):
         keys = ", ".join(json.dumps(key) for key in sorted(error.extra_fields))
-        return f"unknown key {keys}; remove it, or correct its spelling"
+        allowed = ", ".join(field.name for field in attrs.fields(error.cl))
+        return f"unknown key {keys}; remove it, or correct its spelling: the keys here are {allowed}"
     if isinstance(error, KeyError):
         return "this key is missing; add it"
     if isinstance(error, Mismatch | HitboundError):

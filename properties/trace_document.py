@@ -11,7 +11,7 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -28,6 +28,7 @@ ACTION_NAMES: dict[str, type[Action]] = {
     "step": Step,
     "drain": Drain,
     "evict": Evict,
+    "evict_object": EvictObject,
     "end_load": EndLoad,
     "abort": Abort,
     "preempt": Preempt,

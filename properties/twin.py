@@ -6,14 +6,15 @@ how the shadow memory itself is checked. Nothing here is shared with `model/memo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
-from model.plan import Chunk, Load, StepPlan, Table
+from model.plan import Chunk, Load, Save, StepPlan, Table
+from model.pool import Label
 from properties.toy_model import (
     START,
     Attended,
@@ -48,10 +49,12 @@ class TwinRequest:
 
 @attrs.frozen
 class TwinState:
-    """Numbers by block and cell. A token's KV takes one cell of a block, a recurrent state all of them."""
+    """Numbers by block and cell. A token's KV takes one cell of a block, a recurrent state all of them. Stored objects
+    are blocks outside the pool, by leaf and key."""
 
     cells: tuple[tuple[Pair, ...], ...]
     requests: Mapping[str, TwinRequest] = attrs.Factory(dict)
+    objects: Mapping[tuple[str, Label], tuple[Pair, ...]] = attrs.Factory(dict)
 
 
 def new_twin(configuration: Configuration) -> TwinState:
@@ -76,11 +79,11 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
     runs = [_Run(configuration, blocks, chunk, requests[chunk.request]) for chunk in plan.chunks]
     loads = [load for load in plan.loads if not load.asynchronous]
     if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
-        _restore(configuration, blocks, loads)
+        _restore(configuration, blocks, loads, state.objects)
         _copy_states(blocks, runs)
     else:
         _copy_states(blocks, runs)
-        _restore(configuration, blocks, loads)
+        _restore(configuration, blocks, loads, state.objects)
     for run in runs:
         run.start()
     for run in runs:
@@ -95,13 +98,27 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
         run.write_states()
         column = run.ending_column
         requests[run.chunk.request] = attrs.evolve(requests[run.chunk.request], running_column=column)
-    return TwinState(blocks.frozen(), requests), {run.chunk.request: tuple(run.outputs) for run in runs}
+    outputs = {run.chunk.request: tuple(run.outputs) for run in runs}
+    return attrs.evolve(state, cells=blocks.frozen(), requests=requests), outputs
+
+
+def save(state: TwinState, saves: Iterable[Save]) -> TwinState:
+    """Blocks are copied out to where no object is yet."""
+    objects = dict(state.objects)
+    for each in saves:
+        objects.setdefault((each.leaf, each.label), state.cells[each.block])
+    return attrs.evolve(state, objects=objects)
+
+
+def forget(state: TwinState, keys: Collection[tuple[str, Label]]) -> TwinState:
+    """Only the objects with `keys` are left."""
+    return attrs.evolve(state, objects={key: cells for key, cells in state.objects.items() if key in keys})
 
 
 def end_load(configuration: Configuration, state: TwinState, load: Load, succeeded: bool) -> TwinState:
     """An asynchronous load ends on the numbers."""
     blocks = _Blocks(state)
-    _restore(configuration, blocks, [attrs.evolve(load, fails=not succeeded)])
+    _restore(configuration, blocks, [attrs.evolve(load, fails=not succeeded)], state.objects)
     return attrs.evolve(state, cells=blocks.frozen())
 
 
@@ -274,11 +291,21 @@ def _copy_states(blocks: _Blocks, runs: list[_Run]) -> None:
         blocks.paste(destination, cells)
 
 
-def _restore(configuration: Configuration, blocks: _Blocks, loads: list[Load]) -> None:
-    """Put the true numbers where the conduct of each leaf restores them; uninvited leaves come last."""
+def _restore(
+    configuration: Configuration,
+    blocks: _Blocks,
+    loads: list[Load],
+    objects: Mapping[tuple[str, Label], tuple[Pair, ...]],
+) -> None:
+    """Put the true numbers where the conduct of each leaf restores them, or copy what a store has; uninvited leaves
+    come last."""
     for load in sorted(loads, key=lambda load: not load.assigned):
         conduct = load.leaf.conduct
         if load.fails:
+            continue
+        if load.leaf.store is not None:
+            for fetch in load.fetches:
+                blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
             continue
         for index, group in enumerate(configuration.groups):
             if index in conduct.omitted_groups:

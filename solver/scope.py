@@ -21,7 +21,8 @@ MOST_REQUESTS = 6
 
 
 class ScopeError(HitboundError):
-    """A scope that cannot be searched: nothing arrives, a request that cannot arrive, or too much of something."""
+    """A scope that cannot be searched: nothing arrives, a request that cannot arrive, too much of something, or a
+    feature of the model that the search does not know."""
 
 
 class Disturbance(enum.Enum):
@@ -48,6 +49,17 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        connector = self.configuration.connector
+        for leaf in () if connector is None else leaves_of(connector):
+            if leaf.store is not None:
+                raise ScopeError(
+                    f"scope {self.name}: leaf {leaf.name!r} keeps objects, which a search does not know yet"
+                )
+        if self.configuration.mamba_block not in (None, self.configuration.hash_block):
+            raise ScopeError(
+                f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
+                f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
+            )
         if self.configuration.has_draft_model:
             raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)

@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
 from model.configuration import Configuration
-from model.errors import IllegalAction
+from model.errors import HitboundError, IllegalAction
 from model.policy import Policy
 from model.system import Observation, apply, initial
 from model.tokens import Token, tokens_of
@@ -178,6 +178,8 @@ class Run:
                 return {"request": action.request}
             case Preempt() | Reset():
                 return {}
+            case EvictObject():
+                raise HitboundError(f"{action}: no leaf that keeps objects can be compared")
 
     def _first_owner(self, action: Evict) -> str:
         """The request by which the subject names the tokens that `action` spells by another."""

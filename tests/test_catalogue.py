@@ -8,6 +8,7 @@ from model.connector import Composite
 from model.policies import POLICIES
 from properties.catalogue import EVENTS, INVARIANTS, Kind, Setting, applicable_events
 from properties.catalogue import Status as Checked
+from properties.features import Feature
 from properties.judge import events
 from tests.faulty_policies import FAULTS, Raises
 from tests.small_runs import (
@@ -68,7 +69,7 @@ def test_every_entry_says_why_it_is_checked_or_what_it_waits_for() -> None:
         assert (entry.status is Checked.WAITS) == (not entry.predicate and not entry.checked_by)
         assert entry.waits_for or entry.status is Checked.CHECKED
     waiting = {name for name, entry in INVARIANTS.items() if entry.status is Checked.WAITS}
-    assert waiting == {"OWN-RESERVE", "LOAD-PIN", "STORE-FENCE", "REACH"}
+    assert waiting == {"OWN-RESERVE", "LOAD-PIN", "STORE-FENCE"}
 
 
 def test_ids_are_used_once() -> None:
@@ -85,6 +86,7 @@ def test_every_checked_invariant_is_seen_to_fail() -> None:
         "ASK-PURE",
         "LOAD-ROLLBACK",
         "GEO-BLOCK",
+        "REACH",
         "PROGRESS",
         "POLICY-TOTAL",
     }
@@ -131,8 +133,10 @@ def test_events_are_seen() -> None:
 
 def test_events_apply_where_they_can_happen() -> None:
     one, two = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.SECOND_ATTENTION_SPEC
+    every_feature = frozenset(Feature)
+    assert applicable_events(Setting(V028, two, Eviction.ADVERSARIAL, every_feature)) == set(EVENTS)
     everywhere = applicable_events(Setting(V028, two, Eviction.ADVERSARIAL))
-    assert everywhere == set(EVENTS)
+    assert set(EVENTS) - everywhere == {"STORED", "STORE-LOADED", "OBJECT-LOST", "JOINED-HIT", "LOSER-SAVES"}
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU)) == {
         "ATTENTION-LAGS",
         "WINDOW-NULLS",
@@ -142,4 +146,4 @@ def test_events_apply_where_they_can_happen() -> None:
     assert everywhere - common == {"DIVERGENT-HIT", "FALLBACK", "DIVERGENT-LOAD-FAILED"}
     assert everywhere - applicable_events(Setting(V024, two, Eviction.ADVERSARIAL)) == {"FALLBACK"}
     # A policy that cannot be asked is excused from nothing.
-    assert applicable_events(Setting(Raises(), two, Eviction.ADVERSARIAL)) == set(EVENTS)
+    assert applicable_events(Setting(Raises(), two, Eviction.ADVERSARIAL, every_feature)) == set(EVENTS)

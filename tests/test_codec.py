@@ -99,9 +99,11 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",
     }  # fmt: skip
     assert fields(Pool) == {"refs", "labels", "free", "cached", "taken"}
-    assert fields(Scheduler) == {"configuration", "pool", "requests", "running", "waiting", "skipped", "dropped"}
+    assert fields(Scheduler) == {
+        "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores",
+    }  # fmt: skip
     assert fields(Mirror) == {"tables", "running_column", "sound"}
-    assert fields(Worker) == {"memory", "mirrors"}
+    assert fields(Worker) == {"memory", "mirrors", "objects"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}
 
 

@@ -33,8 +33,6 @@ def test_a_second_attention_spec_makes_the_class() -> None:
     ("groups", "more", "error", "says"),
     [
         ((MAMBA,), {}, UnsupportedConfiguration, "no full-attention group"),
-        ((FULL, Group(GroupKind.MAMBA, 64)), {}, UnsupportedConfiguration, "partial tails"),
-        ((FULL, MAMBA), {"hash_block": 8}, UnsupportedConfiguration, "production configurations"),
         ((FULL, MAMBA, Group(GroupKind.MAMBA, 32)), {}, ConfigurationError, "share one block size"),
         ((FULL,), {"hash_block": 5}, ConfigurationError, "does not divide"),
         ((FULL,), {"pool_blocks": 1}, ConfigurationError, "null block"),

@@ -19,6 +19,7 @@ from model.actions import (
     Drain,
     EndLoad,
     Evict,
+    EvictObject,
     LeafAnswers,
     Preempt,
     Reset,
@@ -27,6 +28,7 @@ from model.actions import (
 )
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Composite, Conduct, Connector, Contract, Leaf, StateRestored
+from model.store_rules import StoreRules
 from model.tokens import Segment
 from model.trace import Expectation, ExpectedAdmission, Trace
 from properties import strict_json
@@ -56,12 +58,17 @@ CONDUCTS = st.builds(
 )
 
 
+STORE_RULES = st.from_type(StoreRules)
+
+
 @st.composite
 def connectors(draw: st.DrawFn, depth: int = 2) -> Connector:
     if depth and draw(st.booleans()):
         return Composite(tuple(draw(st.lists(connectors(depth - 1), max_size=3))))
     name = f"leaf{draw(st.uuids())}"
     claims, contract = draw(st.booleans()), draw(st.sampled_from(Contract))
+    if draw(st.booleans()):
+        return Leaf(name, claims, contract, store=draw(STORE_RULES))
     return Leaf(name, claims, contract, draw(CONDUCTS)) if draw(st.booleans()) else Leaf(name, claims, contract)
 
 
@@ -93,6 +100,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
     st.builds(Step, st.lists(NAMES, max_size=2).map(tuple), BUDGETS),
     st.builds(Drain, BUDGETS),
     st.builds(Evict, st.integers(0, 3), NAMES, st.integers(0, 99)),
+    st.builds(EvictObject, NAMES, st.integers(0, 3), NAMES, st.integers(0, 99)),
     st.builds(EndLoad, NAMES, st.booleans()),
     st.builds(Abort, NAMES),
     st.just(Preempt()),
@@ -168,7 +176,7 @@ def _changed(change: Callable[[Any], object]) -> Any:
         (lambda d: d["actions"][3].update(succeeded=0), "$.actions[3].succeeded:", "expected a boolean"),
         (lambda d: d["configuration"].update(budget=0), "$.configuration:", "budget of 0"),
         (lambda d: d["configuration"].update(connector=[]), "$.configuration.connector:", "a leaf or a composite"),
-        (lambda d: d["configuration"]["groups"][1].update(block=32), "$.configuration:", "use a Mamba block equal"),
+        (lambda d: d["configuration"].update(hash_block=5), "$.configuration:", "does not divide"),
         (lambda d: d["configuration"]["groups"][0].update(kind="full"), "$.configuration.groups[0].kind:", "mamba"),
         (
             lambda d: d["configuration"]["connector"]["children"][1]["children"][0].update(contract=1),

@@ -120,7 +120,7 @@ def reads_no_attention(step: shadow._Execution, chunk: object) -> Iterator[BadRe
         (shadow._Execution, "_bad_attention_reads", reads_no_attention, "block taken from under a request"),
         (shadow._Execution, "copy_states", lambda step: None, "producer"),
         (shadow, "_source_column", lambda mirror, chunk, block: 0, "consumer"),
-        (shadow, "write_loads", lambda configuration, memory, loads: memory, "aligned load"),
+        (shadow, "write_loads", lambda configuration, memory, loads, objects: memory, "aligned load"),
     ],
 )
 def test_the_twin_sees_that_the_shadow_memory_is_broken(

@@ -190,14 +190,14 @@ def test_an_asynchronous_load_writes_when_it_ends() -> None:
 
 def loaded(each: Load, configuration: Configuration = HYBRID) -> dict[int, Content]:
     """Block -> content after `each` was written into an empty memory."""
-    memory = write_loads(configuration, empty_memory(configuration.pool_blocks), (each,))
+    memory = write_loads(configuration, empty_memory(configuration.pool_blocks), (each,), {})
     return {block: held for block, held in enumerate(memory.blocks) if held != UNWRITTEN}
 
 
 def test_a_load_restores_attention_of_its_interval_and_the_state_at_its_end() -> None:
     # [2, 5): attention columns 1 and 2, state@5 in column 2. The recurrent column of 4 is null and stays out.
     assert loaded(load(2, 5, (1, 2, 3), (0, 0, 4))) == {2: kv(2, x(4)), 3: kv(4, x(5)), 4: state(5)}
-    assert writes_of(HYBRID, load(0, 2, (0,), (0,))) == ()
+    assert writes_of(HYBRID, load(0, 2, (0,), (0,)), {}) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from model.actions import Drain, Step
 from model.request import Status
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.stores import half_saved, understated
 
 
 def progress(observation: Observation) -> Iterator[Finding]:
@@ -27,6 +28,11 @@ def progress(observation: Observation) -> Iterator[Finding]:
         return
     for name, request in after.scheduler.requests.items():
         yield None, f"{name} is {request.status.value} at {request.computed} of {len(request.tokens)} tokens for ever"
+
+
+def reach_of_stores(observation: Observation) -> Iterator[Finding]:
+    for message in (*understated(observation), *half_saved(observation)):
+        yield None, message
 
 
 ENTRIES = (
@@ -54,6 +60,7 @@ ENTRIES = (
         ),
         proof="reconciling lookup: no greater boundary is common to all groups",
         waits_for="retention settings, drop and junction",
+        predicate=reach_of_stores,
     ),
     Invariant(
         id="PROGRESS",

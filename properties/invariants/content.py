@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from model.actions import Reset
 from model.configuration import Configuration
 from model.execution import Reason
-from model.memory import AttentionKV, RecurrentState
+from model.memory import AttentionKV, RecurrentState, contains
+from model.plan import Save
 from model.pool import Label
 from model.system import Observation, System
 from properties import wording
@@ -49,6 +51,36 @@ def label_is_content(observation: Observation) -> Iterator[Finding]:
         )
 
 
+def mislabelled_saves(observation: Observation) -> Iterator[Save]:
+    """Saves that left an object with other content than its key says. Not those of a request that had read wrongly, nor
+    of a block that was cached wrongly before: what is reported is that."""
+    if not observation.saved:
+        return
+    configuration, after = observation.after.configuration, observation.after
+    before = observation.before
+    for save in observation.saved:
+        key = (save.leaf, save.label)
+        if key in before.worker.objects or contains(after.worker.objects[key], promised(configuration, save.label)):
+            continue
+        mirror = after.worker.mirrors.get(save.request)
+        if mirror is not None and not mirror.sound:
+            continue
+        if before.scheduler.pool.labels[save.block] != save.label:
+            yield save
+
+
+def objects_are_content(observation: Observation) -> Iterator[Finding]:
+    configuration = observation.after.configuration
+    for save in mislabelled_saves(observation):
+        found = wording.content(observation.after.worker.objects[save.leaf, save.label], save.label.prefix)
+        yield (
+            None,
+            f"{save.leaf} stores block {save.block} of {save.request} for {len(save.label.prefix)} tokens of "
+            f"{wording.group_name(configuration, save.label.group)}, so it has to hold "
+            f"{wording.need(promised(configuration, save.label))}; it holds {found}",
+        )
+
+
 def _spoilt_by_bad_reads(observation: Observation) -> set[int]:
     """Blocks that hold what a request computed after it had read wrongly: what is reported is the read. A request that
     a failed load rolled back is not reported there, so what it left behind is reported here."""
@@ -75,6 +107,8 @@ def written_before_read(observation: Observation) -> Iterator[Finding]:
             yield case, f"{message}; it is written later in the same step"
     if isinstance(observation.action, Reset) and any(observation.after.scheduler.pool.labels):
         yield None, "blocks are still cached after a reset"
+    if isinstance(observation.action, Reset) and observation.after.worker.objects:
+        yield None, "objects are still stored after a reset"
 
 
 ENTRIES = (
@@ -101,8 +135,8 @@ ENTRIES = (
             "tair-kvcache #257",
             "SGLang #32555",
         ),
-        waits_for="stored objects, partial tails, speculative scratch blocks; the proof of cache soundness",
-        predicate=label_is_content,
+        waits_for="partial tails, speculative scratch blocks; the proof of cache soundness",
+        predicate=lambda observation: chain(label_is_content(observation), objects_are_content(observation)),
     ),
     Invariant(
         id="STATE-VISIBLE",
@@ -113,7 +147,7 @@ ENTRIES = (
         "every tier.",
         reason="Hashes are published when a step is scheduled, before it has written anything.",
         reports=("vllm #29387", "vllm #56525", "vllm #43935"),
-        waits_for="several steps in flight; tiers beside the pool",
+        waits_for="several steps in flight",
         predicate=written_before_read,
     ),
 )

@@ -9,6 +9,7 @@ from model.pool import NULL_BLOCK
 from model.system import Observation
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.stores import other_interval
 
 
 def own_block(observation: Observation) -> Iterator[Finding]:
@@ -40,6 +41,8 @@ def one_interval(observation: Observation) -> Iterator[Finding]:
                 table, last = load.tables[index], column_ending_at(load.end, group.block)
                 if len(table) <= last or table[last] == NULL_BLOCK:
                     yield None, f"{where}, but {wording.group_name(configuration, index)} has no block for its end"
+    for message in other_interval(observation):
+        yield None, message
 
 
 ENTRIES = (
@@ -62,7 +65,6 @@ ENTRIES = (
         "function of (L, R), by position and never by count.",
         reason="A suffix counted from the end is shifted as soon as the two sides differ by a block.",
         reports=("vllm #50454", "vllm #52807", "vllm #50558", "vllm #42945"),
-        waits_for="stored objects and their keys",
         predicate=one_interval,
     ),
 )

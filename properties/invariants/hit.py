@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from model.admission import Decision
 from model.configuration import Configuration
@@ -12,6 +13,8 @@ from model.system import Observation
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_first_reads, case_of, misread
+from properties.invariants.stores import missing_at_resume, restored_too_far
+from properties.verdict import Case
 
 
 def _decisions(observation: Observation) -> Iterator[Decision]:
@@ -74,6 +77,10 @@ def member(observation: Observation) -> Iterator[Finding]:
             )
 
 
+def member_of_store(observation: Observation) -> Iterator[Finding]:
+    return ((Case.EXTERNAL, message) for message in missing_at_resume(observation))
+
+
 def _lagging(decision: Decision, boundary: int) -> dict[int, int]:
     """First group of each spec that is not valid at `boundary` -> its greatest valid boundary up to there."""
     return {view.indexes[0]: view.find(boundary) for view in decision.lookup.views if not view.valid(boundary)}
@@ -92,6 +99,8 @@ def last(observation: Observation) -> Iterator[Finding]:
                 case_of(decision.external),
                 f"{decision.request}: {wording.sum_of(decision.local, decision.external)}, but N - 1 = {N - 1}",
             )
+    for message in restored_too_far(observation):
+        yield Case.EXTERNAL, message
 
 
 def again(observation: Observation) -> Iterator[Finding]:
@@ -176,14 +185,14 @@ ENTRIES = (
         id="HIT-MEMBER",
         number="I4",
         kind=Kind.SAFETY,
-        statement="The boundary that is relied on (the common hit; R when E = 0) is a member of every group's own set "
-        "of valid boundaries: never the minimum of the maxima. Truncating a sparse hit list is not a lookup at the "
-        "lower bound.",
+        statement="The boundary that is relied on (the common hit; R when E = 0; R when a store loads) is a member of "
+        "every group's own set of valid boundaries: never the minimum of the maxima. Truncating a sparse hit list is "
+        "not a lookup at the lower bound.",
         reason="Recurrent hits are sparse: a state at 4k says nothing about one at 3k.",
         reports=("vllm #45804", "vllm #46455", "vllm-ascend #11131", "vllm #50359", "tair-kvcache #257"),
         proof="reconciling lookup: on exit the candidate is valid in every group, and no greater one is",
-        waits_for="E > 0: a store with objects of its own, and ranks",
-        predicate=member,
+        waits_for="ranks",
+        predicate=lambda observation: chain(member(observation), member_of_store(observation)),
     ),
     Invariant(
         id="HIT-LAST",

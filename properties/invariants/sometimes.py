@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.actions import EndLoad, Evict, Preempt, Reset
+from model.actions import EndLoad, Evict, EvictObject, Preempt, Reset
 from model.admission import Decision
 from model.configuration import Configuration, Eviction, GroupKind
 from model.connector import Composite, Connector, Leaf, leaves_of
 from model.policy import COMMON, PER_GROUP, Summary
 from model.pool import NULL_BLOCK, Label
 from model.request import Status
+from model.store import needed
 from model.system import Observation
+from properties.features import Feature
 from properties.invariant import Setting, Sometimes
+from properties.invariants.stores import objects_of, said_by_stores
 
 
 def _decisions(observation: Observation) -> Iterator[Decision]:
@@ -202,6 +205,46 @@ def _second_attention_spec(setting: Setting) -> bool:
     return setting.configuration_class.second_attention_spec
 
 
+def _draws_stores(setting: Setting) -> bool:
+    return Feature.STORES in setting.features
+
+
+_WITH_STORES = "campaigns with stores"
+
+
+def _store_loads(observation: Observation) -> bool:
+    return any(load.fetches for admission in observation.admissions for load in admission.loads)
+
+
+def _joined_hit(observation: Observation) -> bool:
+    """A store's answer ends below what attention alone has there."""
+    configuration = observation.before.configuration
+    indexes = [index for index, group in enumerate(configuration.groups) if not group.recurrent]
+    return any(
+        objects_of(observation.before, leaf).issuperset(
+            label
+            for index in indexes
+            for label in needed(configuration, index, decision.prefix, decision.asked, deeper)
+        )
+        for decision, leaf, answer in said_by_stores(observation)
+        for deeper in (decision.asked + answer.tokens + configuration.scheduler_block,)
+        if deeper < len(decision.prefix)
+    )
+
+
+def _loser_saves(observation: Observation) -> bool:
+    """A leaf stores for a request that another leaf loaded."""
+    if observation.plan is None:
+        return False
+    loaders = {
+        load.request: load.leaf.name
+        for admission in observation.admissions
+        for load in admission.loads
+        if load.assigned and not load.asynchronous
+    }
+    return any(loaders.get(save.request, save.leaf) != save.leaf for save in observation.saved)
+
+
 ENTRIES = (
     Sometimes(
         id="LOCAL-HIT",
@@ -335,5 +378,42 @@ ENTRIES = (
         id="RESET",
         statement="The prefix cache is reset.",
         occurs=lambda observation: isinstance(observation.action, Reset),
+    ),
+    Sometimes(
+        id="STORED",
+        statement="A store saves a recurrent state and attention KV.",
+        occurs=lambda observation: (
+            len({observation.after.configuration.groups[save.label.group].recurrent for save in observation.saved}) == 2
+        ),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="STORE-LOADED",
+        statement="A request is admitted with E > 0 from a store.",
+        occurs=_store_loads,
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="OBJECT-LOST",
+        statement="A store loses an object.",
+        occurs=lambda observation: isinstance(observation.action, EvictObject),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="JOINED-HIT",
+        statement="A store has the attention of a deeper boundary than the one it answers, and lacks a state there.",
+        occurs=_joined_hit,
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="LOSER-SAVES",
+        statement="A store saves for a request that another leaf loaded.",
+        occurs=_loser_saves,
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
     ),
 )

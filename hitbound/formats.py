@@ -1,0 +1,40 @@
+"""The formats of a report: each is a function of the report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hitbound.report import Report, to_json
+
+FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
+
+
+def rendered(report: Report, form: str, width: int) -> str:
+    """The report in a format of `FORMATS`; only text and markdown look at `width`."""
+    return _renderer(form, width)(report)
+
+
+def _renderer(form: str, width: int) -> Callable[[Report], str]:
+    match form:
+        case "json":
+            return to_json
+        case "sarif":
+            from hitbound.sarif import to_sarif
+
+            return to_sarif
+        case "junit":
+            from hitbound.junit import to_junit
+
+            return to_junit
+        case "github":
+            from hitbound.annotations import to_annotations
+
+            return to_annotations
+        case "markdown":
+            from hitbound.report_markdown import to_markdown
+
+            return to_markdown
+        case _:
+            from hitbound.report_text import report_text
+
+            return lambda report: report_text(report, width)

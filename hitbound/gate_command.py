@@ -1,0 +1,121 @@
+"""`hitbound gate`: which gate is run, and where its report goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from hitbound import engines
+from hitbound.formats import FORMATS, rendered
+from hitbound.gate_configuration import Gate, Profile, find_gate
+from hitbound.known_findings import KnownFinding, KnownFindingsError, read_known, stale
+from hitbound.progress import progress
+from hitbound.report import Report
+from hitbound.report_text import short_text
+from hitbound.terminal import show
+from model.errors import HitboundError
+from properties.strict_json import write_text
+
+FILE = click.Path(path_type=Path)
+
+_OPTIONS = (
+    click.option("--config", "file", type=FILE, metavar="FILE", help="Default: hitbound.toml, or pyproject.toml."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help="What is printed on standard output.",
+    ),
+    click.option(
+        "--output",
+        "outputs",
+        metavar="FORMAT=FILE",
+        multiple=True,
+        help="Write the report in this format to this file as well. May be repeated.",
+    ),
+    click.option(
+        "--changed-since",
+        "revision",
+        metavar="REV",
+        help="Name the functions of the policies that differ from this git revision. Everything is run all the same.",
+    ),
+    click.option("--profile", type=click.Choice(engines.PROFILES), help="Instead of the profile in the configuration."),
+    click.option("--quiet", is_flag=True, help="No progress; as text only a headline per policy and the exit code."),
+)
+
+
+class OutputError(HitboundError):
+    """An `--output` that is no FORMAT=FILE, or a file that cannot be written."""
+
+
+def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of `gate` beside those that other commands have."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@attrs.frozen
+class GateOutcome:
+    """The report of a gate, and what its file of known findings names that did not occur."""
+
+    report: Report
+    known_file: Path | None
+    stale: tuple[KnownFinding, ...]
+
+
+def gate_outcome(file: Path | None, revision: str | None, profile: str | None, quiet: bool) -> GateOutcome:
+    """Run the gate."""
+    from hitbound.changes import changes_since
+    from hitbound.gate_run import policies_of, run_gate
+
+    gate = find_gate(file)
+    if profile is not None:
+        gate = Gate(gate.file, attrs.evolve(gate.configuration, profile=Profile(profile)))
+    known_file = gate.path(gate.configuration.known) if gate.configuration.known else None
+    known = read_known(known_file) if known_file else ()
+    policies = policies_of(gate)
+    changes = changes_since(revision, policies) if revision is not None else ()
+    with progress(quiet) as say:
+        report = run_gate(gate, policies, known, changes, say)
+    return GateOutcome(report, known_file, stale(known, report.judgements))
+
+
+def read_outputs(outputs: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
+    """Format and file of each `--output`; raises OutputError, before anything is run."""
+    read: list[tuple[str, Path]] = []
+    for output in outputs:
+        form, equals, file = output.partition("=")
+        if form not in FORMATS or not equals or not file:
+            raise OutputError(f"--output {output}: expected FORMAT=FILE with a format of {', '.join(FORMATS)}")
+        read.append((form, Path(file)))
+    return tuple(read)
+
+
+def publish(outcome: GateOutcome, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:
+    """Write and print the report; the exit code."""
+    report = outcome.report
+    for output_form, path in outputs:
+        _write(path, rendered(report, output_form, width))
+    if form == "text":
+        show(short_text(report, width) if quiet else rendered(report, form, width))
+    else:
+        click.echo(rendered(report, form, width), nl=False)
+    if outcome.stale:
+        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in outcome.stale)
+        raise KnownFindingsError(f"{outcome.known_file}: these findings no longer occur, remove them: {gone}")
+    return report.code
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(text, path)
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror}; --output takes a file that can be written") from None

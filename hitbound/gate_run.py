@@ -1,0 +1,105 @@
+"""Runs a configured gate: every engine for every policy, and what the configuration requires beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from hitbound import engines
+from hitbound.changes import Change
+from hitbound.gate import judge
+from hitbound.gate_configuration import Engine, Gate, Profile
+from hitbound.judgement import SAMPLING_ENGINES, Judgement
+from hitbound.known_findings import KnownFinding, mark_known
+from hitbound.policy_loading import load_policy
+from hitbound.progress import Say
+from hitbound.report import Report
+from model.policy import Policy
+from properties.requirements import required_cells
+from properties.verdict import Cell, Result, Verdict
+
+ENGINE = "gate"
+"""What is missing was found by no engine, but by the gate."""
+
+
+def policies_of(gate: Gate) -> tuple[Policy, ...]:
+    """The policies of a gate; raises PolicyError."""
+    return tuple(load_policy(asked) for asked in gate.policies)
+
+
+def run_gate(
+    gate: Gate, policies: Sequence[Policy], known: Sequence[KnownFinding], changes: tuple[Change, ...], say: Say
+) -> Report:
+    """The report on everything that the gate is configured to run."""
+    configuration = gate.configuration
+    seed = engines.seed_of(configuration.profile.value, configuration.seed)
+    judgements: list[Judgement] = []
+    for policy in policies:
+        results = _results(gate, policy, seed, say)
+        judged = judge(policy, results, both_solvers=configuration.profile is not Profile.QUICK)
+        cells = (*required_cells(policy), *configuration.cells)
+        judgements += with_requirements(policy, judged, configuration.require, cells)
+    return Report(
+        "gate",
+        tuple(policies),
+        mark_known(judgements, known),
+        profile=configuration.profile.value,
+        seed=seed if Engine.FUZZ in configuration.engines else None,
+        accept_bounded=configuration.accept_bounded,
+        configured_in=str(gate.file),
+        changes=changes,
+    )
+
+
+def _results(gate: Gate, policy: Policy, seed: int, say: Say) -> list[Result]:
+    configuration = gate.configuration
+    results: list[Result] = []
+    if configuration.corpus:
+        results += engines.replay_folder(policy, gate.path(configuration.corpus), say)
+    if Engine.PROVE in configuration.engines:
+        results += engines.prove(policy, say, configuration.cells)
+    if Engine.CORPUS in configuration.engines:
+        results += engines.replay_corpus(policy, say)
+    if Engine.FUZZ in configuration.engines:
+        results += engines.fuzz(policy, configuration.profile.value, seed, say)
+    if Engine.EXPLORE in configuration.engines:
+        results += engines.explore(policy, configuration.scopes, say)
+    return results
+
+
+def with_requirements(
+    policy: Policy, judgements: Iterable[Judgement], require: Mapping[str, Verdict], cells: Sequence[Cell]
+) -> tuple[Judgement, ...]:
+    """The judgements, with those required that the configuration names; what no engine spoke about is vacuous."""
+    judged = tuple(_asked(judgement, require, cells) for judgement in judgements)
+    missing = [
+        Judgement(policy.name, _nothing_said(property, verdict))
+        for property, verdict in require.items()
+        if not any(_says(judgement, property, verdict) for judgement in judged)
+    ]
+    return (*judged, *missing)
+
+
+def _asked(judgement: Judgement, require: Mapping[str, Verdict], cells: Sequence[Cell]) -> Judgement:
+    result = judgement.result
+    if result.property not in require:
+        return judgement
+    counts = result.required or result.cell is None or result.cell in cells
+    return attrs.evolve(judgement, result=attrs.evolve(result, required=counts), asked=require[result.property])
+
+
+def _says(judgement: Judgement, property: str, verdict: Verdict) -> bool:
+    """Whether the judgement is about the property, and from an engine that can reach the verdict."""
+    able = verdict is not Verdict.PROVED or judgement.result.engine not in SAMPLING_ENGINES
+    return judgement.result.property == property and judgement.required and able
+
+
+def _nothing_said(property: str, verdict: Verdict) -> Result:
+    return Result(
+        property=property,
+        engine=ENGINE,
+        verdict=Verdict.VACUOUS,
+        required=True,
+        reason=f"{verdict.value} is required, and no engine that ran can say so; add an engine, or require less",
+    )

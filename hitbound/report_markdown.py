@@ -1,0 +1,101 @@
+"""The report as Markdown, for the summary of a CI job: verdicts in a table, and each kind of violation drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hitbound.changes import change_lines
+from hitbound.examples import by_trace
+from hitbound.exit_codes import ExitCode
+from hitbound.judgement import Judgement
+from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, column_words, headline, matrix_of, named
+from hitbound.report import Report
+from hitbound.report_text import cell_word, exit_line
+from hitbound.trace_text import trace_text
+from hitbound.wrapping import wrapped
+from model.configuration import ConfigurationClass, WorkerOrder
+from model.connector import Contract
+from model.policy import Policy
+from properties.verdict import Cell, Verdict
+
+WIDTH = 110
+"""Characters of a line of a drawn trace."""
+
+
+def to_markdown(report: Report) -> str:
+    """The text of the document."""
+    passed = "passed" if report.code is ExitCode.REACHED else "NOT passed"
+    lines = [f"# hitbound: {passed}", "", f"{_text(exit_line(report))}.", ""]
+    for policy in report.policies:
+        lines += [*_policy(report, policy), ""]
+    return "\n".join(lines)
+
+
+def _policy(report: Report, policy: Policy) -> Iterator[str]:
+    judgements = report.of(policy)
+    yield f"## {_text(policy.name)}"
+    yield ""
+    yield f"**{_text(headline(judgements))}**"
+    yield ""
+    yield from (f"- {_text(line)}" for line in change_lines(report.changes_of(policy)))
+    yield from _verdicts(report, judgements)
+    yield from _matrix(judgements)
+    for number, examples in enumerate(by_trace(judgements), 1):
+        names = ", ".join(f"{named(example)} {example.word}" for example in examples)
+        yield ""
+        yield f"### Trace {number}: {_text(names)}"
+        yield ""
+        yield "```text"
+        yield from _drawn(policy, examples)
+        yield "```"
+
+
+def _drawn(policy: Policy, examples: tuple[Judgement, ...]) -> Iterator[str]:
+    """The run once, then what the other properties say of it."""
+    first, *others = (example.result for example in examples)
+    assert first.trace is not None
+    yield from trace_text(first.trace, policy, first, WIDTH)
+    for result in others:
+        yield from wrapped(f"{result.property} violated: {result.reason}", WIDTH)
+
+
+def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str]:
+    """What was not reached in full; what was, in one line per engine and verdict."""
+    required = [judgement for judgement in judgements if judgement.required]
+    yield ""
+    yield "| verdict | property | engine | where | reason |"
+    yield "|---|---|---|---|---|"
+    reached: dict[tuple[str, str], list[str]] = {}
+    for judgement in required:
+        if report.missed(judgement) or judgement.known:
+            result = judgement.result
+            where = f"{result.cell.contract.name.lower()}; {column_words(result.cell)}" if result.cell else ""
+            mark = "" if judgement.known else "❌ "
+            cells = (f"{mark}{judgement.word}", named(judgement), result.engine, where, result.reason)
+            yield f"| {' | '.join(map(_text, cells))} |"
+        else:
+            reached.setdefault((judgement.word, judgement.result.engine), []).append(named(judgement))
+    for (word, engine), names in reached.items():
+        yield f"| {word} | {_text(', '.join(dict.fromkeys(names)))} | {engine} | | |"
+    if not required:
+        yield f"| ❌ {Verdict.VACUOUS.value} | nothing was required | | | |"
+
+
+def _matrix(judgements: tuple[Judgement, ...]) -> Iterator[str]:
+    matrix = matrix_of(judgements)
+    if not matrix.cells:
+        return
+    columns = [(order, kind) for order in WorkerOrder for kind in ConfigurationClass]
+    yield ""
+    yield f"| contract | {' | '.join(f'{ORDER_WORDS[order]}, {CLASS_WORDS[kind]}' for order, kind in columns)} |"
+    yield "|---" * (1 + len(columns)) + "|"
+    for contract in Contract:
+        words = [cell_word(matrix, Cell(contract, *column)) for column in columns]
+        yield f"| {contract.name.lower()} | {' | '.join(words)} |"
+
+
+def _text(text: str) -> str:
+    """Text in which Markdown sees no mark-up; in a table, on one line."""
+    for character in "\\`*[]<>|":
+        text = text.replace(character, f"\\{character}")
+    return text.replace("\n", " ")

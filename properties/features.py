@@ -1,0 +1,14 @@
+"""Features of the model that a fuzz campaign may draw; without any of them configurations stay small and plain."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Feature(enum.Enum):
+    """A switch of the configuration that strategies draw, in part of the runs, where a campaign has the feature."""
+
+    PARTIAL_TAILS = "partial tails"
+    """A hash unit below the Mamba block: hits may end inside a block."""
+    STORES = "stores"
+    """Connectors that keep objects, each of which may go by itself."""

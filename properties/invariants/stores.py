@@ -1,0 +1,121 @@
+"""What stores answer, load and save, judged by the objects that they really have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.admission import Decision
+from model.connector import Leaf, leaves_of
+from model.policy import Answer
+from model.pool import Label
+from model.store import Store, found, needed
+from model.store_rules import Match, StoreRules
+from model.system import Observation, System
+from properties import wording
+
+
+def objects_of(system: System, leaf: Leaf) -> frozenset[Label]:
+    """Keys of the objects that the leaf has."""
+    return frozenset(label for name, label in system.worker.objects if name == leaf.name)
+
+
+def store_leaves(system: System) -> tuple[Leaf, ...]:
+    """Leaves that keep objects."""
+    connector = system.configuration.connector
+    return () if connector is None else tuple(leaf for leaf in leaves_of(connector) if leaf.store is not None)
+
+
+def said_by_stores(observation: Observation) -> Iterator[tuple[Decision, Leaf, Answer]]:
+    """Every answer of a leaf that keeps objects, in the admissions of a step."""
+    if not observation.before.scheduler.stores:
+        return
+    connector = observation.before.configuration.connector
+    assert connector is not None
+    leaves = tuple(leaves_of(connector))
+    for admission in observation.admissions:
+        for answer in admission.decision.said:
+            if 0 <= answer.source < len(leaves) and leaves[answer.source].store is not None and not answer.unknown:
+                yield admission.decision, leaves[answer.source], answer
+
+
+def missing_at_resume(observation: Observation) -> Iterator[str]:
+    """Objects that a load for R needs and that its store does not have."""
+    configuration = observation.before.configuration
+    for decision, leaf, answer in said_by_stores(observation):
+        if decision.external <= 0 or answer.source != decision.answer.source:
+            continue
+        keys = objects_of(observation.before, leaf)
+        for index in range(len(configuration.groups)):
+            missing = set(needed(configuration, index, decision.prefix, decision.local, decision.resume)) - keys
+            if missing:
+                least = min(len(label.prefix) for label in missing)
+                yield (
+                    f"{decision.request}: {wording.sum_of(decision.local, decision.external)}, but {leaf.name} has no "
+                    f"object of {wording.group_name(configuration, index)} for {least} tokens"
+                )
+
+
+def restored_too_far(observation: Observation) -> Iterator[str]:
+    """Recurrent states after the request's last token, which is run once more."""
+    for admission in observation.admissions:
+        for load in admission.loads:
+            if load.end == len(load.prefix):
+                continue
+            for fetch in load.fetches:
+                recurrent = observation.after.configuration.groups[fetch.label.group].recurrent
+                if recurrent and len(fetch.label.prefix) >= len(load.prefix):
+                    yield (
+                        f"{load.request}: {load.leaf.name} restores state@{len(fetch.label.prefix)} of group "
+                        f"{fetch.label.group}, and token {len(load.prefix)} is run once more"
+                    )
+
+
+def other_interval(observation: Observation) -> Iterator[str]:
+    """Objects that a load fetches although they are not those of its interval."""
+    configuration = observation.after.configuration
+    for admission in observation.admissions:
+        for load in admission.loads:
+            for fetch in load.fetches:
+                group = fetch.label.group
+                if fetch.label not in needed(configuration, group, load.prefix, load.start, load.end):
+                    yield (
+                        f"{load.request}: {load.leaf.name} loads [{load.start}, {load.end}) and fetches the object of "
+                        f"{wording.group_name(configuration, group)} for {len(fetch.label.prefix)} tokens"
+                    )
+
+
+def understated(observation: Observation) -> Iterator[str]:
+    """Answers below the greatest boundary at which every group's objects exist."""
+    configuration = observation.before.configuration
+    for decision, leaf, answer in said_by_stores(observation):
+        keys = objects_of(observation.before, leaf)
+        best = found(configuration, StoreRules(), Store(keys), decision.prefix, decision.asked)
+        if decision.asked + answer.tokens < best:
+            yield (
+                f"{decision.request}: {leaf.name} answers {answer.tokens} from {decision.asked}, and has the "
+                f"objects of every group at {best}"
+            )
+
+
+def half_saved(observation: Observation) -> Iterator[str]:
+    """Boundaries whose attention is stored while the state, which was handed over, is not."""
+    configuration, after = observation.after.configuration, observation.after
+    new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
+    states = [label for label in new if configuration.groups[label.group].recurrent]
+    for leaf in store_leaves(after) if observation.saved else ():
+        assert leaf.store is not None
+        if leaf.store.match is Match.ATTENTION_ONLY:
+            continue
+        keys = objects_of(after, leaf)
+        for label in states:
+            attention = [
+                key
+                for index, group in enumerate(configuration.groups)
+                if not group.recurrent
+                for key in needed(configuration, index, label.prefix, 0, len(label.prefix))
+            ]
+            if label not in keys and attention and keys.issuperset(attention):
+                yield (
+                    f"{leaf.name} has the attention of {len(label.prefix)} tokens and does not store the state of "
+                    f"{wording.group_name(configuration, label.group)}, which is handed over"
+                )

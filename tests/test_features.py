@@ -1,0 +1,39 @@
+"""Features that a campaign may draw: they are drawn only where they are asked for, and hold for the repaired policy."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from model.configuration import Eviction, Group, GroupKind
+from model.policies import POLICIES
+from properties.features import Feature
+from properties.fuzz import PROFILES, fuzz
+from properties.strategies import configurations
+from properties.verdict import REQUIRED_CELL, Verdict
+from solver.scope import Scope, ScopeError
+from tests.small_runs import ATTENTION, arrive, hybrid
+
+TAILS = frozenset({Feature.PARTIAL_TAILS})
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), database=None)
+@given(st.data())
+def test_a_hash_unit_below_the_mamba_block_is_drawn_only_where_it_is_asked_for(data: st.DataObject) -> None:
+    plain = data.draw(configurations(REQUIRED_CELL, Eviction.LRU))
+    assert plain.mamba_block in (None, plain.hash_block)
+    drawn = data.draw(configurations(REQUIRED_CELL, Eviction.LRU, features=TAILS))
+    assert drawn.mamba_block in (None, *(width * drawn.hash_block for width in (1, 2, 4)))
+
+
+def test_the_repaired_policy_holds_with_every_feature() -> None:
+    results = fuzz(POLICIES["reference"], attrs.evolve(PROFILES["quick"], runs=25), features=frozenset(Feature))
+    assert not [result for result in results if result.verdict is Verdict.VIOLATED]
+
+
+def test_a_search_refuses_what_it_does_not_know() -> None:
+    wide = hybrid(None, ATTENTION, Group(GroupKind.MAMBA, 4))
+    with pytest.raises(ScopeError, match="partial tails"):
+        Scope("wide", wide, (arrive("p", 5, 0),))

@@ -1,0 +1,235 @@
+"""Leaves that keep objects: what they answer, load, save and lose; each rule that stores once had is seen to fail."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.actions import Action, Arrive, Drain, EndLoad, Evict, EvictObject, LeafAnswers, Reset, ScriptedAnswer, Step
+from model.configuration import Configuration, Group, GroupKind
+from model.connector import Composite, Conduct, Contract, Leaf, StateRestored
+from model.errors import ConfigurationError, IllegalAction
+from model.memory import AttentionKV, RecurrentState
+from model.policies import POLICIES
+from model.pool import Label
+from model.store import Store, found
+from model.store_rules import LastToken, Match, OutputStates, StoreRules
+from model.tokens import Prefix, Segment, tokens_of
+from properties.features import Feature
+from properties.fuzz import PROFILES, fuzz
+from properties.judge import events, violations
+from properties.verdict import Verdict
+from solver.scope import Scope, ScopeError
+from tests.small_runs import ATTENTION, CLAIMER, FILLED, MAMBA, V028, arrive, hybrid, run
+
+LOCAL_LOST = tuple(Evict(group, "fill", boundary) for group in (0, 1) for boundary in (2, 4))
+"""Nothing of `fill` is left in the pool."""
+GOES_ON = arrive("r", 4, 2)
+
+
+def store(name: str = "store", *, asynchronous: bool = False, **rules: object) -> Leaf:
+    kept = StoreRules(asynchronous, **rules)  # type: ignore[arg-type]
+    return Leaf(name, claims=False, contract=Contract.ENDPOINT, store=kept)
+
+
+def lost(*objects: tuple[int, int]) -> tuple[Action, ...]:
+    return tuple(EvictObject("store", group, "fill", boundary) for group, boundary in objects)
+
+
+def admitted(leaf: Leaf, *actions: Action) -> tuple[int, int]:
+    """L and E of the request that was admitted last."""
+    last = run(V028, hybrid(leaf), *actions).admissions[-1]
+    return last.local, last.external
+
+
+def judged(leaf: Leaf, *actions: Action) -> set[str]:
+    return {violation.property for violation in run(V028, hybrid(leaf), *actions).violations}
+
+
+def test_what_a_request_computes_is_stored_with_its_content() -> None:
+    (*_, last) = run(V028, hybrid(store()), *FILLED).observations
+    prefix = tokens_of((Segment("x", 4),))
+    assert last.after.worker.objects == {
+        ("store", Label(0, prefix[:2])): AttentionKV(0, 0, prefix[:2]),
+        ("store", Label(0, prefix)): AttentionKV(0, 2, prefix),
+        ("store", Label(1, prefix[:2])): RecurrentState(1, prefix[:2]),
+        ("store", Label(1, prefix)): RecurrentState(1, prefix),
+    }
+    assert {label for _, label in last.after.worker.objects} == last.after.scheduler.stores["store"].keys
+
+
+def test_what_is_lost_in_the_pool_comes_back_from_the_store() -> None:
+    for asynchronous in (False, True):
+        ending = (Step(), EndLoad("r"), Drain()) if asynchronous else (Drain(),)
+        replayed = run(V028, hybrid(store(asynchronous=asynchronous)), *FILLED, *LOCAL_LOST, GOES_ON, *ending)
+        assert replayed.violations == ()
+        assert (replayed.admissions[-1].local, replayed.admissions[-1].external) == (0, 4)
+
+
+def test_a_hit_is_where_every_group_has_its_object() -> None:
+    """Report 6: attention without its last object, states without the first, leave nothing in common."""
+    assert admitted(store(), *FILLED, *LOCAL_LOST, *lost((0, 4), (1, 2)), GOES_ON, Step()) == (0, 0)
+    assert admitted(store(), *FILLED, *LOCAL_LOST, *lost((1, 4)), GOES_ON, Step()) == (0, 2)
+    assert admitted(store(), *FILLED, *LOCAL_LOST, *lost((0, 2)), GOES_ON, Step()) == (0, 0)
+
+
+def test_a_window_needs_only_what_it_sees() -> None:
+    windowed = Configuration((ATTENTION, Group(GroupKind.SLIDING_WINDOW, 2, 3)), pool_blocks=9, budget=9)
+    prefix = tokens_of((Segment("x", 9),))
+    attention = frozenset(Label(0, prefix[:end]) for end in (2, 4, 6, 8))
+    assert found(windowed, StoreRules(), Store(attention | {Label(1, prefix[:6])}), prefix, 0) == 6
+    assert found(windowed, StoreRules(), Store(attention | {Label(1, prefix[:4])}), prefix, 4) == 4
+
+
+def test_the_last_token_is_never_loaded() -> None:
+    assert admitted(store(), *FILLED, *LOCAL_LOST, arrive("r", 4, 0), Step()) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("rules", "gone", "external", "violated"),
+    [
+        ({"match": Match.LEAST_OF_GREATEST}, ((0, 4), (1, 2)), 2, {"HIT-MEMBER"}),
+        ({"match": Match.CONSECUTIVE}, ((1, 4),), 0, {"REACH"}),
+        ({"match": Match.ATTENTION_ONLY}, (), 4, {"HIT-MEMBER", "HIT-RESUME", "STATE-LABEL"}),
+    ],
+)
+def test_each_faulty_match_is_noticed(
+    rules: dict[str, Match], gone: tuple[tuple[int, int], ...], external: int, violated: set[str]
+) -> None:
+    actions = (*FILLED, *LOCAL_LOST, *lost(*gone), GOES_ON, Step())
+    assert judged(store(), *actions) == set()
+    assert admitted(store(**rules), *actions) == (0, external)
+    assert judged(store(**rules), *actions) == violated
+
+
+def test_attention_that_is_cut_to_a_state_has_no_object_of_its_own() -> None:
+    """Report 7 with blocks of 4 and 2 tokens: attention has {4, 8}, Mamba {4, 6}."""
+    groups = (Group(GroupKind.FULL_ATTENTION, 4), MAMBA)
+    filled = (arrive("fill", 8, 0), Drain())
+    gone = tuple(Evict(group, "fill", boundary) for group, boundary in ((0, 4), (0, 8), (1, 4), (1, 8)))
+    actions = (*filled, *gone, *lost((1, 8)), arrive("r", 8, 1), Step())
+    sound, faulty = (
+        run(V028, hybrid(store(match=match), *groups), *actions)
+        for match in (Match.INTERSECTION, Match.TRUNCATED_ATTENTION)
+    )
+    assert (sound.admissions[-1].external, sound.violations) == (4, ())
+    assert faulty.admissions[-1].external == 6
+    assert {violation.property for violation in faulty.violations} == {"HIT-MEMBER"}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_count_that_is_taken_off_does_not_take_off_the_state(asynchronous: bool) -> None:
+    """Reports 26 and 28."""
+    ending = (Step(), EndLoad("r"), Step()) if asynchronous else (Step(),)
+    actions = (*FILLED, *LOCAL_LOST, arrive("r", 4, 0), *ending)
+    leaf = store(asynchronous=asynchronous, last_token=LastToken.COUNTED_OFF)
+    assert admitted(leaf, *actions) == (0, 3)
+    assert {"HIT-LAST", "HIT-RESUME"} <= judged(leaf, *actions)
+    all_of_it = store(asynchronous=asynchronous, last_token=LastToken.INCLUDED)
+    assert admitted(all_of_it, *actions[: -len(ending)], Step()) == (0, 4)
+    assert "HIT-LAST" in judged(all_of_it, *actions[: -len(ending)], Step())
+
+
+def test_states_beyond_the_prompt_are_stored_as_attention_is() -> None:
+    """Report 74."""
+    talks = (Arrive("a", (Segment("x", 3),), (Segment("o", 4),)), Drain())
+    assert judged(store(), *talks) == set()
+    assert judged(store(output_states=OutputStates.DROPPED), *talks) == {"REACH"}
+
+
+def test_every_leaf_saves_though_only_one_loads() -> None:
+    observed = run(V028, hybrid(Composite((CLAIMER, store()))), arrive("r", 4, 0, claimer=2), Step()).observations
+    assert {label.group for _, label in observed[-1].after.worker.objects} == {0, 1}
+    assert "LOSER-SAVES" in events(observed[-1])
+
+
+def test_what_a_failed_load_left_is_not_stored() -> None:
+    tree = Composite((CLAIMER, store()))
+    (*_, last) = run(V028, hybrid(tree), arrive("r", 4, 0, claimer=2), Step(failed_loads=("r",))).observations
+    assert last.plan is not None
+    assert last.plan.saves
+    assert last.after.worker.objects == {}
+
+
+def test_a_load_whose_object_is_gone_fails() -> None:
+    begun = (*FILLED, *LOCAL_LOST, GOES_ON, Step(), *lost((1, 4)))
+    leaf = store(asynchronous=True)
+    assert judged(leaf, *begun, EndLoad("r", succeeded=False), Drain()) == set()
+    with pytest.raises(IllegalAction, match="an object that it fetches is gone"):
+        run(V028, hybrid(leaf), *begun, EndLoad("r"))
+
+
+def test_a_reset_reaches_the_stores() -> None:
+    (*_, last) = run(V028, hybrid(store()), *FILLED, Reset()).observations
+    assert last.after.worker.objects == {}
+    kept = attrs.evolve(last.after, worker=last.before.worker)
+    told = violations(attrs.evolve(last, after=kept))
+    assert [violation.property for violation in told] == ["STATE-VISIBLE"]
+
+
+def test_an_object_that_is_not_what_its_key_says_is_reported() -> None:
+    (*_, last) = run(V028, hybrid(store()), arrive("a", 4, 0), Step()).observations
+    key = next(key for key in last.after.worker.objects if key[1].group == 1)
+    wrong = {**last.after.worker.objects, key: RecurrentState(1, key[1].prefix[:1])}
+    broken = attrs.evolve(last, after=attrs.evolve(last.after, worker=attrs.evolve(last.after.worker, objects=wrong)))
+    assert [violation.property for violation in violations(broken)] == ["STATE-LABEL"]
+
+
+def test_a_store_takes_neither_a_script_nor_a_conduct() -> None:
+    scripted = attrs.evolve(GOES_ON, answers=(LeafAnswers("store", (ScriptedAnswer(2),)),))
+    with pytest.raises(IllegalAction, match="leaves with a script"):
+        run(V028, hybrid(store()), scripted)
+    with pytest.raises(ConfigurationError, match="they say what a load restores"):
+        Leaf("s", False, Contract.ENDPOINT, Conduct(StateRestored.NEVER), StoreRules())
+
+
+def test_a_store_is_honest_if_its_rules_back_the_contract() -> None:
+    assert store().honest
+    assert store(match=Match.CONSECUTIVE).honest
+    assert not store(match=Match.LEAST_OF_GREATEST).honest
+    assert not store(last_token=LastToken.INCLUDED).honest
+    assert not Leaf("all", claims=False, contract=Contract.FULL, store=StoreRules()).honest
+
+
+def test_a_search_refuses_stores() -> None:
+    with pytest.raises(ScopeError, match="keeps objects"):
+        Scope("stores", hybrid(store()), (arrive("a", 2, 0),))
+
+
+GROUPS = st.sampled_from([(ATTENTION, MAMBA), (ATTENTION, MAMBA, MAMBA), (Group(GroupKind.FULL_ATTENTION, 4), MAMBA)])
+
+
+@given(GROUPS, st.integers(1, 14), st.data())
+def test_an_answer_is_the_greatest_member_of_every_groups_own_set(
+    groups: tuple[Group, ...], N: int, data: st.DataObject
+) -> None:
+    """By enumeration: each group's own boundaries, and the greatest that they share."""
+    configuration = Configuration(groups, pool_blocks=9, budget=9)
+    prefix: Prefix = tokens_of((Segment("x", N),))
+    every = [
+        Label(index, prefix[:end])
+        for index, group in enumerate(groups)
+        for end in range(group.block, N + 1, group.block)
+    ]
+    keys = frozenset(data.draw(st.sets(st.sampled_from(every))) if every else ())
+
+    def has(index: int, boundary: int) -> bool:
+        block = groups[index].block
+        ends = [boundary] if groups[index].recurrent else range(block, boundary + 1, block)
+        return all(Label(index, prefix[:end]) in keys for end in ends)
+
+    shared = [
+        boundary
+        for boundary in range(0, N, configuration.scheduler_block)
+        if boundary == 0 or all(has(index, boundary) for index in range(len(groups)))
+    ]
+    assert found(configuration, StoreRules(), Store(keys), prefix, 0) == max(shared)
+
+
+@pytest.mark.slow
+def test_sound_stores_keep_the_contract_under_every_policy_that_is_safe() -> None:
+    for name in ("vllm-0.28", "reference"):
+        results = fuzz(POLICIES[name], attrs.evolve(PROFILES["quick"], runs=40), features=frozenset({Feature.STORES}))
+        assert not [result for result in results if result.verdict is Verdict.VIOLATED]
