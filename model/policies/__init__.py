@@ -7,6 +7,7 @@ decides.
 from __future__ import annotations
 
 from model.errors import PolicyError
+from model.policies.adjusted import AuxiliaryOutputs, PrefixReplay
 from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, ReferenceGroup
 from model.policies.reference import Reference
 from model.policies.vllm import ERAS, of_release
@@ -21,6 +22,9 @@ DISTINCT: dict[str, Policy] = {policy.name: policy for policy in _SHIPPED if not
 DEFAULT_POLICY = "vllm-0.33"
 """The newest release; `latest` is another name for it."""
 
+ADJUSTED: dict[str, Policy] = {policy.name: policy for policy in (AuxiliaryOutputs(), PrefixReplay())}
+"""0.33 where something changes what a connector has answered."""
+
 PROPOSED: dict[str, Policy] = {
     policy.name: policy for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention())
 }
@@ -28,8 +32,8 @@ PROPOSED: dict[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The policy called `name`, shipped or proposed; raises PolicyError."""
-    known = {**POLICIES, **PROPOSED}
+    """The policy called `name`; raises PolicyError."""
+    known = {**POLICIES, **ADJUSTED, **PROPOSED}
     if name not in known:
         raise PolicyError(f"there is no policy {name!r}; use one of {', '.join(known)}")
     return known[name]
