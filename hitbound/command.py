@@ -136,6 +136,18 @@ def gate(
         return publish(outcome, form, files, quiet, width())
 
 
+@command.command()
+@click.argument("directory", type=FILE, default=Path())
+def init(directory: Path) -> int:
+    """Write a commented hitbound.toml and a policy that passes the gate to DIRECTORY (default: here)."""
+    from hitbound.init_command import init
+
+    for path in init(directory):
+        click.echo(f"wrote {path}")
+    click.echo("Now run `hitbound gate` there, change the policy, and run it again.")
+    return exit_codes.ExitCode.REACHED
+
+
 @command.command(epilog=exit_codes.help_text())
 @policy_option
 @format_option
@@ -198,15 +210,26 @@ def replay(file: Path, asked: str | None) -> int:
 @command.command(epilog=exit_codes.help_text())
 @click.argument("report", required=False)
 @click.option("--all", "every", is_flag=True, help="Reproduce every case.")
+@click.option("--unaided", is_flag=True, help="Let an engine find the violation without the trace of the record.")
 @format_option
-def reproduce(report: str | None, every: bool, form: str) -> int:
+def reproduce(report: str | None, every: bool, unaided: bool, form: str) -> int:
     """Reproduce the public REPORT (its number, `vllm#46453`, or a FILE.json): its trace before the fix and after it.
 
     Exit code 0 only if every case is violated as stated before the fix, and absent after it."""
-    from hitbound import reproduce_command, reproduce_text
+    from hitbound import reproduce_command, reproduce_text, unaided_text
+    from hitbound.unaided import hunt
     from properties.reproduce import reproduce
 
-    reproductions = [reproduce(case) for case in reproduce_command.chosen(report, every)]
+    cases = reproduce_command.chosen(report, every)
+    if unaided:
+        with progress() as say:
+            hunts = [found for case in cases for found in (hunt(case, say),) if found is not None]
+        if form == "json":
+            click.echo(unaided_text.as_json(hunts), nl=False)
+        else:
+            show(unaided_text.table(hunts))
+        return exit_codes.exit_code(unaided_text.judgements(hunts))
+    reproductions = [reproduce(case) for case in cases]
     if form == "json":
         click.echo(reproduce_command.as_json(reproductions), nl=False)
     elif every:
@@ -214,6 +237,20 @@ def reproduce(report: str | None, every: bool, form: str) -> int:
     else:
         show("\n\n".join(reproduce_text.drawn(each, width()) for each in reproductions))
     return exit_codes.exit_code(reproduce_command.judgements(reproductions))
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option("--as", "form", type=click.Choice(["svg"]), default="svg", show_default=True)
+@click.option(
+    "--policy", "asked", metavar="P", help="Draw it under this policy. Default: the first one the trace names."
+)
+def draw(file: Path, form: str, asked: str | None) -> int:
+    """Draw the last admission of the trace in FILE that has a hit or a load, as an image on standard output."""
+    from hitbound.draw_command import drawn
+
+    click.echo(drawn(read_trace(file), load_policy(asked) if asked else None))
+    return exit_codes.ExitCode.REACHED
 
 
 @command.command()

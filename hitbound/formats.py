@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hitbound.report import Report, to_json
 
-FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
+FORMATS = ("text", "json", "sarif", "junit", "github", "markdown", "html")
 
 
 def rendered(report: Report, form: str, width: int) -> str:
@@ -34,6 +34,10 @@ def _renderer(form: str, width: int) -> Callable[[Report], str]:
             from hitbound.report_markdown import to_markdown
 
             return to_markdown
+        case "html":
+            from hitbound.report_html import to_html
+
+            return to_html
         case _:
             from hitbound.report_text import report_text
 

@@ -27,6 +27,10 @@ MOST_NARROW = 5
 """Least characters per hash unit."""
 
 
+HIT, CACHED, LOADED, WRONG = "[]", "()", "{}", "!!"
+"""The roles of a block in the picture, by the brackets that it is drawn in."""
+
+
 @attrs.frozen
 class Column:
     """One column of a group's lane: tokens [start, end), the block shown there and the role it plays."""
@@ -37,29 +41,44 @@ class Column:
     brackets: str
 
 
+@attrs.frozen
+class Lane:
+    """One KV cache group in the picture: its columns in which there is something to see, from left to right."""
+
+    name: str
+    group: Group
+    columns: tuple[Column, ...]
+
+
+def lanes_of(observation: Observation, admission: Admission) -> list[Lane]:
+    """The lanes of an admission that `observation` contains."""
+    configuration = observation.after.configuration
+    return [
+        Lane(_lane_name(index, group), group, tuple(_columns(configuration, observation, admission, index)))
+        for index, group in enumerate(configuration.groups)
+    ]
+
+
 def admission_picture(observation: Observation, admission: Admission, width: int) -> list[str]:
     """The picture of an admission that `observation` contains, at most `width` characters wide where possible."""
     configuration, decision = observation.after.configuration, admission.decision
-    lanes = [
-        (_lane_name(index, group), group, list(_columns(configuration, observation, admission, index)))
-        for index, group in enumerate(configuration.groups)
-    ]
+    lanes = lanes_of(observation, admission)
     unit = configuration.hash_block
     count = columns_for(len(decision.prefix), unit)
-    margin = max(len(name) for name, _, _ in lanes) + 2
+    margin = max(len(lane.name) for lane in lanes) + 2
     cell = max(
         len(str(count * unit)) + 1,
-        *(len(_text(group, column)) for _, group, columns in lanes for column in columns),
+        *(len(block_text(lane.group, column)) for lane in lanes for column in lane.columns),
         MOST_NARROW,
     )
     if margin + (count + 1) * cell > width:
-        return [part for lane in lanes for part in wrapped(_in_words(*lane), width)]
+        return [part for lane in lanes for part in wrapped(in_words(lane), width)]
     lines = [
         "tokens".ljust(margin) + "".join(str(position * unit).ljust(cell) for position in range(count + 1)).rstrip(),
         " " * margin + ("|" + "-" * (cell - 1)) * count + "|",
     ]
-    for name, group, columns in lanes:
-        lines.append((name.ljust(margin) + _draw(group, columns, cell, unit)).rstrip())
+    for lane in lanes:
+        lines.append((lane.name.ljust(margin) + _draw(lane.group, lane.columns, cell, unit)).rstrip())
     return lines + _marks(decision, margin, cell, unit)
 
 
@@ -85,11 +104,11 @@ def _columns(
         cached = pool.find(Label(index, decision.prefix[:end])) if end <= len(decision.prefix) else None
         stated = min(end, max(decision.resume, start + 1)) if configuration.groups[index].recurrent else end
         if column in wrong:
-            yield Column(start, stated, held, "!!")
+            yield Column(start, stated, held, WRONG)
         elif held in loaded and held != NULL_BLOCK:
-            yield Column(start, stated, held, "{}")
+            yield Column(start, stated, held, LOADED)
         elif cached is not None:
-            yield Column(start, end, cached, "[]" if cached == held and end <= decision.reached[index] else "()")
+            yield Column(start, end, cached, HIT if cached == held and end <= decision.reached[index] else CACHED)
 
 
 def _table(observation: Observation, admission: Admission, index: int) -> Table:
@@ -101,7 +120,8 @@ def _table(observation: Observation, admission: Admission, index: int) -> Table:
     return next((chunk.new_blocks[index] for chunk in chunks if chunk.request == name and chunk.starts), ())
 
 
-def _text(group: Group, column: Column) -> str:
+def block_text(group: Group, column: Column) -> str:
+    """A block in the brackets of its role; a star marks a recurrent state."""
     opening, closing = column.brackets[0], column.brackets[1]
     return f"{opening}{'*' if group.recurrent else ''}{column.block}{closing}"
 
@@ -111,7 +131,7 @@ def _draw(group: Group, columns: Sequence[Column], cell: int, unit: int) -> str:
     lane = ""
     for column in columns:
         left, right = column.start * cell // unit, column.end * cell // unit
-        text = _text(group, column)
+        text = block_text(group, column)
         if group.recurrent:
             lane = lane.ljust(right + 1 - len(text)) + text
         else:
@@ -134,14 +154,16 @@ def _marks(decision: Decision, margin: int, cell: int, unit: int) -> list[str]:
     return lines
 
 
-def _in_words(name: str, group: Group, columns: Sequence[Column]) -> str:
+def in_words(lane: Lane) -> str:
+    """A lane as a sentence."""
+
     def blocks(brackets: str) -> str:
-        chosen = [column for column in columns if column.brackets == brackets]
+        chosen = [column for column in lane.columns if column.brackets == brackets]
         return ", ".join(
-            f"{'state@' if group.recurrent else f'{column.start}..'}{column.end} in block {column.block}"
+            f"{'state@' if lane.group.recurrent else f'{column.start}..'}{column.end} in block {column.block}"
             for column in chosen
         )
 
-    roles = (("hit", "[]"), ("cached, not used", "()"), ("loaded", "{}"), ("read in vain", "!!"))
+    roles = (("hit", HIT), ("cached, not used", CACHED), ("loaded", LOADED), ("read in vain", WRONG))
     parts = [f"{role} {blocks(brackets)}" for role, brackets in roles if blocks(brackets)]
-    return f"{name}: {'; '.join(parts) or 'nothing'}"
+    return f"{lane.name}: {'; '.join(parts) or 'nothing'}"

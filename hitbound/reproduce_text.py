@@ -40,15 +40,19 @@ def drawn(reproduction: Reproduction, width: int) -> str:
 
 def table(reproductions: Sequence[Reproduction]) -> str:
     """One line per case, and below the table what is not as stated."""
-    rows = [HEAD, *map(_row, reproductions)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = in_columns([HEAD, *map(_row, reproductions)])
     wrong = [each for each in reproductions if not each.reproduced]
     lines += [f"{each.case.number} {each.case.name}: {problem}" for each in wrong for problem in each.problems]
     records = {each.case.number for each in reproductions}
     failed = {each.case.number for each in wrong}
     lines.append(f"{len(records - failed)} of {len(records)} records reproduced")
     return "\n".join(lines)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines, each column as wide as its widest cell."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _row(reproduction: Reproduction) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def by_action(observations: Iterable[Observation]) -> list[tuple[Observation, ..
 
 def numbered(number: int, observations: Sequence[Observation], width: int) -> list[str]:
     """One action: its number and what it was, and below it what it changed."""
-    lines = [f"{number:>2}. {_title(observations)}", *(f"      {change}" for change in _changes(observations))]
+    lines = [f"{number:>2}. {title_of(observations)}", *(f"      {change}" for change in changes_of(observations))]
     return [part for line in lines for part in wrapped(line, width)]
 
 
@@ -78,7 +78,8 @@ def _answered(configuration: Configuration, decision: Decision) -> str:
     return f"{who} answers {answer.tokens}{', asynchronously' if answer.asynchronous and answer.tokens else ''}"
 
 
-def _title(observations: Sequence[Observation]) -> str:
+def title_of(observations: Sequence[Observation]) -> str:
+    """What the action was."""
     action: Action = observations[0].action
     match action:
         case Arrive():
@@ -112,7 +113,8 @@ def _budget(action: Step | Drain) -> str:
     return "" if action.budget is None else f" of {action.budget} tokens"
 
 
-def _changes(observations: Sequence[Observation]) -> Iterator[str]:
+def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
+    """What the action changed, line by line; what depends on a line is indented below it."""
     configuration = observations[0].after.configuration
     for observation in observations:
         for admission in observation.admissions:

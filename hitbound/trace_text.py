@@ -24,7 +24,7 @@ def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iter
     yield from wrapped(step_text.configuration_line(trace.configuration), width)
     for number, observations in enumerate(step_text.by_action(replayed.observations), 1):
         yield from step_text.numbered(number, observations, width)
-    telling = [observation for observation in replayed.observations if any(map(_tells, observation.admissions))]
+    telling = [observation for observation in replayed.observations if any(map(tells, observation.admissions))]
     yield from pictures(telling[-1:], policy, width)
     messages = [violation.message for violation in replayed.violations if violation.property == result.property]
     for message in messages or [result.reason]:
@@ -37,7 +37,7 @@ def pictures(observations: Iterable[Observation], policy: Policy, width: int) ->
     """Picture and connector tree of each admission with something to see."""
     for observation in observations:
         for admission in observation.admissions:
-            if _tells(admission):
+            if tells(admission):
                 yield from admission_picture(observation, admission, width)
                 connector = observation.after.configuration.connector
                 if connector is not None:
@@ -45,6 +45,6 @@ def pictures(observations: Iterable[Observation], policy: Policy, width: int) ->
                         yield from wrapped(line, width)
 
 
-def _tells(admission: Admission) -> bool:
+def tells(admission: Admission) -> bool:
     """Whether anything was cached for the request, or was loaded."""
     return admission.decision.resume > 0 or admission.decision.summary.deepest > 0

@@ -14,16 +14,19 @@ from typing import Any
 
 import attrs
 
+from model.connector import Contract
 from model.errors import PolicyError
 from model.policies import policy_named
 from model.policy import Policy
 from model.trace import ExpectedAdmission, Trace
 from properties import strict_json
 from properties.catalogue import INVARIANTS
+from properties.features import Feature
 from properties.invariant import Kind
 from properties.strict_json import DocumentError
+from properties.trace_document import CONVERTER, trace_from_document
 from properties.trace_document import SCHEMA as TRACE_SCHEMA
-from properties.trace_document import trace_from_document
+from properties.verdict import Case as VerdictCase
 
 SCHEMA = "hitbound-case/1"
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
@@ -73,6 +76,32 @@ class Tolerated:
     because: str
 
 
+class Engine(enum.Enum):
+    """The engines that may find a violation without the trace of the record."""
+
+    FUZZ = "fuzz"
+    PROVE = "prove"
+
+
+@attrs.frozen(kw_only=True)
+class Unaided:
+    """How `engine` finds what the record is about without its trace: a violation of `property` in this `case` of E (if
+    it has cases), with a message that contains `says`, where leaves keep at least `contract`.
+
+    Everything else is taken from the variants. Only for fuzz: `features` are drawn, `leaf` names a leaf of the case
+    that may be in any tree, `runs` is the budget.
+    """
+
+    engine: Engine
+    property: str
+    case: VerdictCase | None = None
+    says: str = ""
+    contract: Contract = Contract.BACKED
+    features: tuple[Feature, ...] = ()
+    leaf: str = ""
+    runs: int = 100
+
+
 @attrs.frozen
 class Variant:
     """The rules before or after the fix, and what is seen under them on the trace.
@@ -114,6 +143,7 @@ class Case:
     fix: tuple[str, ...]
     before: Variant
     after: Variant
+    unaided: Unaided | None
 
     @property
     def name(self) -> str:
@@ -148,6 +178,7 @@ class _CaseDocument:
     actions: list[Any]
     assumed: str = ""
     tolerates: tuple[Tolerated, ...] = ()
+    unaided: Unaided | None = None
 
 
 def case_from_document(document: object) -> Case:
@@ -157,7 +188,7 @@ def case_from_document(document: object) -> Case:
             found = json.dumps(document.get("schema")) if isinstance(document, dict) else "no object"
             raise DocumentError(f'$.schema: expected "{SCHEMA}", got {found}; is this a case?')
         body = {key: value for key, value in document.items() if key != "schema"}
-        raw = strict_json.structure(body, _CaseDocument, strict_json.make_converter())
+        raw = strict_json.structure(body, _CaseDocument, CONVERTER)
         _check(raw)
         return Case(
             number=raw.record,
@@ -172,6 +203,7 @@ def case_from_document(document: object) -> Case:
             fix=raw.fix,
             before=_variant(raw, raw.before, "before"),
             after=_variant(raw, raw.after, "after"),
+            unaided=raw.unaided,
         )
     except DocumentError as error:
         raise CaseDocumentError(str(error)) from None
@@ -223,6 +255,8 @@ def _check(case: _CaseDocument) -> None:
             raise DocumentError(f"{property}: no such invariant; `hitbound invariants` lists them")
     if violated & tolerated:
         raise DocumentError(f"$.tolerates: {', '.join(sorted(violated & tolerated))} is what the fix repairs")
+    if case.unaided is not None and case.unaided.property not in violated:
+        raise DocumentError(f"$.unaided.property: {case.unaided.property} is not what the record violates")
     if case.evidence is Evidence.B and not case.assumed:
         raise DocumentError("$.assumed: evidence B; say what was assumed")
     if all(INVARIANTS[property].kind is Kind.COMPLETENESS for property in violated) and not case.after.admissions:

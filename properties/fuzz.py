@@ -17,12 +17,13 @@ from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
 from properties.features import Feature
+from properties.invariant import Violation
 from properties.machine import Campaign, Signature, machine_for, rules_of
 from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
 from properties.repeatable import repeatable_draws
 from properties.replay import replay
-from properties.requirements import about
+from properties.requirements import about, release_of
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
 
 ENGINE = "fuzz"
@@ -79,7 +80,7 @@ def fuzz(
     outcomes: list[Outcome] = []
     for eviction in Eviction:
         progress(f"fuzz {policy.name}, {eviction.value} eviction")
-        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf, features)
+        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf, features, release_of(policy))
         try:
             found = findings(campaign, profile, chosen)
         except PolicyLoops as loops:
@@ -166,6 +167,29 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
     Further series of runs follow while they find something new, or until every event was met, as many as
     the profile allows.
     """
+    needed = _applicable(campaign) if profile.needs_events else frozenset()
+    for number in range(profile.series):
+        known = len(campaign.found)
+        _run_series(campaign, profile, seed + number)
+        if len(campaign.found) == known and (known or needed <= campaign.met.keys()):
+            break
+    return tuple(
+        (signature, _smallest(campaign.policy, signature, "", examples))
+        for signature, examples in campaign.found.items()
+    )
+
+
+def seek(campaign: Campaign, sought: Signature, says: str, profile: Profile, seed: int) -> Trace | None:
+    """Run the campaign, whatever else it finds, until `sought` was found with a message that contains `says`."""
+    for number in range(profile.series):
+        _run_series(campaign, profile, seed + number)
+        examples = [trace for trace in campaign.found.get(sought, ()) if says in trace.title]
+        if examples:
+            return _smallest(campaign.policy, sought, says, examples)
+    return None
+
+
+def _run_series(campaign: Campaign, profile: Profile, seed: int) -> None:
     settings = hypothesis.settings(
         max_examples=profile.runs,
         stateful_step_count=profile.actions,
@@ -176,16 +200,8 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
         # Nothing fails in a run: findings are noted, and shrunk by replaying them, far cheaper than drawing them again.
         phases=(hypothesis.Phase.generate,),
     )
-    needed = _applicable(campaign) if profile.needs_events else frozenset()
-    for number in range(profile.series):
-        known = len(campaign.found)
-        with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws():
-            run_state_machine_as_test(hypothesis.seed(seed + number)(machine_for(campaign)), settings=settings)
-        if len(campaign.found) == known and (known or needed <= campaign.met.keys()):
-            break
-    return tuple(
-        (signature, _smallest(campaign.policy, signature, examples)) for signature, examples in campaign.found.items()
-    )
+    with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws():
+        run_state_machine_as_test(hypothesis.seed(seed)(machine_for(campaign)), settings=settings)
 
 
 def _applicable(campaign: Campaign) -> frozenset[str]:
@@ -193,22 +209,24 @@ def _applicable(campaign: Campaign) -> frozenset[str]:
     return applicable_events(Setting(campaign.policy, cell.configuration_class, campaign.eviction, campaign.features))
 
 
-def _smallest(policy: Policy, signature: Signature, examples: list[Trace]) -> Trace:
+def _smallest(policy: Policy, signature: Signature, says: str, examples: list[Trace]) -> Trace:
     """The smallest of the minimised examples; each violates the same again when it is replayed."""
 
-    def told(candidate: Trace) -> dict[Signature, str]:
+    def told(candidate: Trace) -> tuple[Violation, ...]:
         try:
-            found = replay(candidate, policy).violations
+            return replay(candidate, policy).violations
         except IllegalAction:
-            return {}
-        return {(violation.property, violation.case): violation.message for violation in reversed(found)}
+            return ()
 
-    minimal = min((minimise(example, lambda candidate: signature in told(candidate)) for example in examples), key=size)
+    def as_sought(violation: Violation) -> bool:
+        return (violation.property, violation.case) == signature and says in violation.message
+
+    minimal = min((minimise(example, lambda each: any(map(as_sought, told(each)))) for example in examples), key=size)
     violated = told(minimal)
-    names = tuple(sorted({name for name, _ in violated}))
+    names = tuple(sorted({violation.property for violation in violated}))
     return attrs.evolve(
         minimal,
-        title=violated[signature],
+        title=next(violation.message for violation in violated if as_sought(violation)),
         source=ENGINE,
         expectations=(Expectation(policy.name, violates=names),),
     )

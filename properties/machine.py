@@ -17,6 +17,7 @@ from model.configuration import Configuration, Eviction
 from model.connector import Leaf
 from model.errors import IllegalAction
 from model.policy import Policy
+from model.release import NEWEST, Release
 from model.request import Status
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
@@ -26,7 +27,6 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
-from properties.requirements import release_of
 from properties.strategies import MOST_OUTPUT, answers, configurations, cut, longest_text, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
@@ -47,8 +47,8 @@ Signature = tuple[str, Case | None]
 class Campaign:
     """What a series of runs explores, with which features, and what it has met so far.
 
-    `found` keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
-    themselves.
+    Every configuration that is drawn follows the rules of `release`. `found` keeps the first EXAMPLES traces of each
+    finding. `fired` counts rules and `met` events, `runs` and `actions` themselves.
     """
 
     policy: Policy
@@ -56,6 +56,7 @@ class Campaign:
     eviction: Eviction
     fixed_leaf: Leaf | None = None
     features: frozenset[Feature] = frozenset()
+    release: Release = NEWEST
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -84,8 +85,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
-        drawn = data.draw(configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features))
-        self.configuration = attrs.evolve(drawn, release=release_of(campaign.policy))
+        drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
+        self.configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1

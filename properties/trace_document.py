@@ -43,7 +43,7 @@ class TraceDocumentError(DocumentError):
 
 def trace_to_document(trace: Trace) -> dict[str, Any]:
     """The JSON value of `trace`."""
-    return {"schema": SCHEMA, **_CONVERTER.unstructure(trace)}
+    return {"schema": SCHEMA, **CONVERTER.unstructure(trace)}
 
 
 def trace_from_document(document: object) -> Trace:
@@ -53,7 +53,7 @@ def trace_from_document(document: object) -> Trace:
     _check_version(document.get("schema"))
     body = {key: value for key, value in document.items() if key != "schema"}
     try:
-        return strict_json.structure(body, Trace, _CONVERTER)
+        return strict_json.structure(body, Trace, CONVERTER)
     except DocumentError as error:
         raise TraceDocumentError(str(error)) from None
 
@@ -153,4 +153,5 @@ def _make_converter() -> Converter:
     return converter
 
 
-_CONVERTER = _make_converter()
+CONVERTER = _make_converter()
+"""Reads and writes the values of traces."""

@@ -37,7 +37,7 @@ def test_a_full_configuration_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
         engines = ["prove", "explore"]
         profile = "quick"
         seed = 7
-        scopes = ["basic"]
+        scopes = ["local"]
         corpus = "traces"
         known = "known.json"
         accept_bounded = true
@@ -73,7 +73,7 @@ def test_the_configuration_may_stand_in_pyproject(tmp_path: Path, monkeypatch: p
         ('policies = ["a.py:A"]\n[require]\nHIT = "PROVED"', "require.HIT: no such property; use one of HIT-RESUME"),
         ('policies = ["a.py:A"]\n[require]\nREACH = "UNKNOWN"', "expected one of PROVED, HOLDS_WITHIN"),
         ('policies = ["a.py:A"]\ncells = [{contract = "all"}]', "contract: expected one of backed, endpoint, full"),
-        ('policies = ["a.py:A"]\nscopes = ["basic"]', "scopes: scopes are for the engine"),
+        ('policies = ["a.py:A"]\nscopes = ["local"]', "scopes: scopes are for the engine"),
         (
             'polices = ["a.py:A"]',
             'unknown key "polices"; remove it, or correct its spelling: the keys here are policies',

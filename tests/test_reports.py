@@ -7,14 +7,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import jsonschema
 import pytest
 
 from hitbound.corpus import cases
 from hitbound.exit_codes import ExitCode, exit_code
 from hitbound.reproduce_command import UnknownReport, as_json, chosen, judgements
-from properties.case_document import SCHEMA_FILE, CaseDocumentError, case_from_document, read_case
+from hitbound.unaided import Hunt, hunt
+from hitbound.unaided_text import as_json as unaided_json
+from hitbound.unaided_text import judgements as hunts_judged
+from hitbound.unaided_text import table
+from properties.case_document import (
+    SCHEMA_FILE,
+    Case,
+    CaseDocumentError,
+    Engine,
+    Unaided,
+    case_from_document,
+    read_case,
+)
 from properties.reproduce import reproduce
+from properties.verdict import Case as VerdictCase
+from properties.verdict import Verdict
 from tests.command_line import CORPUS, run_in
 
 FILES = sorted((CORPUS / "reports").glob("*.json"))
@@ -41,6 +56,43 @@ def test_the_report_is_reproduced(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_published_schema_accepts_the_case(path: Path) -> None:
     VALIDATOR.validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in FILES if read_case(path).unaided], ids=lambda path: path.stem)
+def test_an_engine_finds_it_without_the_trace(path: Path) -> None:
+    found = hunted(read_case(path))
+    assert (found.before.verdict, found.found) == (Verdict.VIOLATED, True)
+
+
+def hunted(case: Case) -> Hunt:
+    """Both searches of a case that names an engine."""
+    found = hunt(case, lambda _: None)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_search_that_finds_nothing_before_the_fix_is_vacuous(engine: Engine) -> None:
+    case = read_case(CORPUS / "reports" / "34_vllm_43935.json")
+    sought = Unaided(engine=engine, property="HIT-LAST", case=VerdictCase.LOCAL, runs=2)
+    found = hunted(attrs.evolve(case, unaided=sought))
+    assert (found.verdict, found.found) == (Verdict.VACUOUS, False)
+
+
+def test_a_search_that_still_finds_it_after_the_fix_is_violated() -> None:
+    case = read_case(CORPUS / "reports" / "01_vllm_46453.json")
+    found = hunted(attrs.evolve(case, after=case.before))
+    assert (found.verdict, found.found) == (Verdict.VIOLATED, False)
+    assert exit_code(hunts_judged([found])) is ExitCode.VIOLATED
+
+
+def test_what_is_found_unaided_is_told_in_a_table_and_as_json() -> None:
+    found = hunted(read_case(CORPUS / "reports" / "01_vllm_46453.json"))
+    assert "1 of 1 cases found unaided" in table([found])
+    (result,) = json.loads(unaided_json([found]))["results"]
+    assert (result["before"]["verdict"], result["after"]["verdict"], result["found"]) == ("VIOLATED", "PROVED", True)
+    assert exit_code(hunts_judged([found])) is ExitCode.REACHED
 
 
 def test_file_names_begin_with_the_record() -> None:
@@ -94,8 +146,12 @@ def test_a_case_that_is_not_as_stated_is_not_reproduced(change: Change, problem:
         (lambda d: d["before"].update(policy="vllm-1"), "no policy 'vllm-1'"),
         (lambda d: d["before"].update(configuration={"budgets": 1}), "before: $.configuration: unknown key"),
         (lambda d: d.update(tolerates=[{"property": "OWN-EXCLUSIVE", "because": "x"}]), "is what the fix repairs"),
-        (lambda d: d.update(violates=[{"property": "REACH"}], after={"policy": "vllm-0.23"}), "$.after.admissions"),
+        (
+            lambda d: d.update(unaided=None, violates=[{"property": "REACH"}], after={"policy": "vllm-0.23"}),
+            "$.after.admissions",
+        ),
         (lambda d: d.update(fix=[]), "`fix`"),
+        (lambda d: d["unaided"].update(property="HIT-RESUME"), "$.unaided.property"),
     ],
 )
 def test_a_case_that_cannot_show_anything_is_refused(change: Change, error: str) -> None:

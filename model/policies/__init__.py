@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from model.errors import PolicyError
 from model.policies.adjusted import AuxiliaryOutputs, PrefixReplay
-from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, ReferenceGroup
+from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, NeverDeeper, ReferenceGroup
 from model.policies.reference import Reference
 from model.policies.vllm import ERAS, of_release
 from model.policy import Policy
@@ -26,9 +26,10 @@ ADJUSTED: dict[str, Policy] = {policy.name: policy for policy in (AuxiliaryOutpu
 """0.33 where something changes what a connector has answered."""
 
 PROPOSED: dict[str, Policy] = {
-    policy.name: policy for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention())
+    policy.name: policy
+    for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention(), NeverDeeper())
 }
-"""Policies that were proposed or reviewed and are wrong; cases name them."""
+"""Policies that were proposed or reviewed, most of them wrong; cases name them."""
 
 
 def policy_named(name: str) -> Policy:

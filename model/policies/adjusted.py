@@ -37,8 +37,8 @@ class AuxiliaryOutputs(Vllm028):
 
 
 class PrefixReplay(Vllm028):
-    """For a model that replays the last `window` tokens of a hit: E is cut to whole blocks, and a hit no longer than the
-    window is given up.
+    """For a model that replays the last `window` tokens of a hit: E is cut to whole blocks, and a hit that is no longer
+    than the window is given up.
 
     Mirrors `prefix_replay_tokens` in `Scheduler.schedule`. The models that declare a window have no recurrent group.
     """

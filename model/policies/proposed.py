@@ -1,11 +1,11 @@
-"""Cache-hit policies that were proposed, or were a first revision, and are wrong: each a difference from a shipped one.
+"""Cache-hit policies that were proposed, or were a first revision: each a difference from a shipped one.
 
 No release has them. The cases of public reports name them, to show what a review had to find.
 """
 
 from __future__ import annotations
 
-from model.policies.vllm import Vllm023, Vllm024, Vllm027
+from model.policies.vllm import Vllm023, Vllm024, Vllm027, Vllm028
 from model.policy import COMMON, GroupView, Summary
 
 
@@ -46,3 +46,12 @@ class KeepsAttention(Vllm023):
 
     def accept(self, group: GroupView, candidate: int) -> int:
         return candidate if group.recurrent else group.find(candidate)
+
+
+class NeverDeeper(Vllm028):
+    """The local hit never lies deeper than a group's own, even for a connector that claims (vLLM #54302)."""
+
+    name = "vllm-54302"
+
+    def local(self, summary: Summary) -> tuple[int, bool]:
+        return summary.common, False

@@ -1,4 +1,4 @@
-"""The repaired policy: safe under every contract and in every configuration class, load before copy."""
+"""The repaired policy: safe under every contract, in either worker order, in every configuration class."""
 
 from __future__ import annotations
 
