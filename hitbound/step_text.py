@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hitbound.wrapping import wrapped
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Decision
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
@@ -99,6 +99,8 @@ def title_of(observations: Sequence[Observation]) -> str:
         case EvictObject():
             what = f"group {action.group} for {action.boundary} tokens of {action.request}"
             return f"{action.leaf} loses its object of {what}"
+        case EndSaves():
+            return f"the pending saves of {action.leaf} end"
         case EndLoad():
             return f"the load of {action.request} {'succeeds' if action.succeeded else 'fails'}"
         case Abort():
@@ -166,6 +168,10 @@ def _cached(first: Observation, last: Observation) -> Iterator[str]:
 def _stored(first: Observation, last: Observation) -> Iterator[str]:
     for name, store in last.after.scheduler.stores.items():
         before = first.before.scheduler.stores[name].keys
+        announced = {save.label for save in store.pending} - {
+            save.label for save in first.before.scheduler.stores[name].pending
+        }
+        yield from _labels(f"{name} has to save", announced, last.after.texts)
         yield from _labels(f"{name} stores", store.keys - before, last.after.texts)
         yield from _labels(f"{name} loses", before - store.keys, last.after.texts)
 

@@ -33,7 +33,8 @@ class Request:
     asynchronous loads that were announced. `started` is false until the first chunk after an admission is planned.
     `hit_withdrawn` marks a loading request whose local hit was lost to a failed load of another: its own load counts as
     failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
-    0 (vLLM: `shared_prefix_boundary`).
+    0 (vLLM: `shared_prefix_boundary`). `transferred` names the peer leaves to which the request was announced: their
+    source is used up.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Request:
     started: bool = False
     hit_withdrawn: bool = False
     junction: int = 0
+    transferred: frozenset[str] = frozenset()
 
     @property
     def uncomputed(self) -> int:

@@ -51,9 +51,10 @@ class Scope:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):
-            if leaf.store is not None:
+            if leaf.store is not None or leaf.peer is not None:
+                kind = "keeps objects" if leaf.store is not None else "transfers from a peer"
                 raise ScopeError(
-                    f"scope {self.name}: leaf {leaf.name!r} keeps objects, which a search does not know yet"
+                    f"scope {self.name}: leaf {leaf.name!r} {kind}, which a search does not know; use fuzz"
                 )
         if self.configuration.mamba_block not in (None, self.configuration.hash_block):
             raise ScopeError(

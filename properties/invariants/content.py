@@ -54,11 +54,9 @@ def label_is_content(observation: Observation) -> Iterator[Finding]:
 def mislabelled_saves(observation: Observation) -> Iterator[Save]:
     """Saves that left an object with other content than its key says. Not those of a request that had read wrongly, nor
     of a block that was cached wrongly before: what is reported is that."""
-    if not observation.saved:
-        return
     configuration, after = observation.after.configuration, observation.after
     before = observation.before
-    for save in observation.saved:
+    for save in (*observation.flushed, *observation.saved):
         key = (save.leaf, save.label)
         if key in before.worker.objects or contains(after.worker.objects[key], promised(configuration, save.label)):
             continue
