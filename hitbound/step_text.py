@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hitbound.wrapping import wrapped
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Decision
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
@@ -98,7 +98,10 @@ def title_of(observations: Sequence[Observation]) -> str:
             return f"evict what group {action.group} has cached for {action.boundary} tokens of {action.request}"
         case EvictObject():
             what = f"group {action.group} for {action.boundary} tokens of {action.request}"
-            return f"{action.leaf} loses its object of {what}"
+            part = f"the part of rank {action.rank} of " if action.rank else ""
+            return f"{action.leaf} loses {part}its object of {what}"
+        case EndSaves():
+            return f"the pending saves of {action.leaf} end"
         case EndLoad():
             return f"the load of {action.request} {'succeeds' if action.succeeded else 'fails'}"
         case Abort():
@@ -135,7 +138,8 @@ def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
 
 def _load(load: Load) -> str:
     if not load.assigned:
-        return f"{load.leaf.name} was told 0 tokens and writes all the same"
+        does = "writes" if load.leaf.conduct.writes_unassigned else "reports a load"
+        return f"{load.leaf.name} was told 0 tokens and {does} all the same"
     return f"{load.leaf.name} loads [{load.start}, {load.end}){', asynchronously' if load.asynchronous else ''}"
 
 
@@ -166,6 +170,10 @@ def _cached(first: Observation, last: Observation) -> Iterator[str]:
 def _stored(first: Observation, last: Observation) -> Iterator[str]:
     for name, store in last.after.scheduler.stores.items():
         before = first.before.scheduler.stores[name].keys
+        announced = {save.label for save in store.pending} - {
+            save.label for save in first.before.scheduler.stores[name].pending
+        }
+        yield from _labels(f"{name} has to save", announced, last.after.texts)
         yield from _labels(f"{name} stores", store.keys - before, last.after.texts)
         yield from _labels(f"{name} loses", before - store.keys, last.after.texts)
 

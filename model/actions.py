@@ -19,7 +19,8 @@ class ScriptedAnswer:
 class LeafAnswers:
     """The answers of the leaf `leaf`, one for each time it is asked; the last one repeats.
 
-    A leaf that keeps its range cuts E to N - 1 - L. A leaf that stores answers from what it has, not from a script.
+    A leaf that keeps its range cuts E to N - 1 - L. Of a peer leaf the answer is what the peer holds, counted from 0. A
+    store answers from what it has, not from a script.
     """
 
     leaf: str
@@ -68,12 +69,16 @@ class Evict:
 
 @attrs.frozen
 class EvictObject:
-    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`."""
+    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`; a pinned one stays.
+
+    Where several ranks store, each its part, it is the part of rank `rank`: without it the object cannot be loaded.
+    """
 
     leaf: str
     group: int
     request: str
     boundary: int
+    rank: int = 0
 
 
 @attrs.frozen
@@ -82,6 +87,13 @@ class EndLoad:
 
     request: str
     succeeded: bool = True
+
+
+@attrs.frozen
+class EndSaves:
+    """All saves of the store `leaf` that are pending are done now."""
+
+    leaf: str
 
 
 @attrs.frozen
@@ -101,4 +113,4 @@ class Reset:
     """The prefix cache is reset, stores included; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
 
 
-Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | Abort | Preempt | Reset
+Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | EndSaves | Abort | Preempt | Reset

@@ -18,6 +18,7 @@ from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.lookup import LocalLookup, look_up, tables_at
+from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Fetch, Load
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary, usable_tokens
 from model.pool import Label, Pool
@@ -104,6 +105,12 @@ def ask(
         answers.append(answer_as_scripted(leaf) if leaf.store is None else answer_from_store(leaf))
         return answers[-1]
 
+    def most_of(leaf: Leaf, said: int) -> int:
+        if leaf.peer is not None:
+            return answer_of_peer(leaf.peer, request, said, leaf.name in request.transferred) - asked
+        most = len(request.tokens) - asked
+        return min(said, most - 1 if leaf.conduct.within_range else most)
+
     def answer_from_store(leaf: Leaf) -> Answer:
         assert leaf.store is not None
         tokens = storing.answer(configuration, leaf.store, stores[leaf.name], request.tokens, asked)
@@ -115,12 +122,30 @@ def ask(
         counts[leaf.name] = counts.get(leaf.name, 0) + 1
         if said.tokens is None:
             return Answer(unknown=True, tokens=0, asynchronous=False, source=leaves.index(leaf))
-        most = len(request.tokens) - asked
-        tokens = max(0, min(said.tokens, most - 1 if leaf.conduct.within_range else most))
-        return Answer(unknown=False, tokens=tokens, asynchronous=said.asynchronous, source=leaves.index(leaf))
+        tokens = max(0, most_of(leaf, said.tokens))
+        asynchronous = said.asynchronous if leaf.peer is None else leaf.peer.asynchronous
+        return Answer(unknown=False, tokens=tokens, asynchronous=asynchronous, source=leaves.index(leaf))
 
     answer = answer_of(policy, connector, ask_leaf)
     return answer, tuple(answers), attrs.evolve(request, asked=counts)
+
+
+def held_by_peer(request: Request, said: int) -> int:
+    """Tokens that the peer of a request holds if its script says `said`. It leaves the prompt's last token out, so that
+    its state is one from which the request can go on (`_get_remote_prefill_token_count`)."""
+    return min(said, request.prompt_length - 1)
+
+
+def last_said(request: Request, leaf: Leaf) -> int:
+    """What the script of the request says that the peer of `leaf` holds, in tokens."""
+    return next((said.tokens for said in reversed(request.answers.get(leaf.name, ())) if said.tokens), 0)
+
+
+def answer_of_peer(rules: PeerRules, request: Request, said: int, used_up: bool) -> int:
+    """The boundary to which the answer of a peer leaf leads; 0 if it answers nothing."""
+    if said <= 0 or (used_up and rules.asked_again is AskedAgain.NOTHING):
+        return 0
+    return request.prompt_length if rules.counting is Counting.PROMPT else held_by_peer(request, said)
 
 
 def decide(
@@ -194,11 +219,21 @@ def admit(
     if chunk:
         pool, request = extend(configuration, pool, request, decision.resume + chunk)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
-    status = Status.LOADING if asynchronous else Status.RUNNING
     request = attrs.evolve(
-        request, computed=decision.resume, status=status, loads=loads if asynchronous else (), started=False
+        request,
+        computed=decision.resume,
+        status=Status.LOADING if asynchronous else Status.RUNNING,
+        loads=loads if asynchronous else (),
+        started=False,
+        transferred=request.transferred.union(_peers(configuration)),
     )
     return pool, request, Admission(decision, loads, chunk)
+
+
+def _peers(configuration: Configuration) -> tuple[str, ...]:
+    connector = configuration.connector
+    leaves = () if connector is None else leaves_of(connector)
+    return tuple(leaf.name for leaf in leaves if leaf.peer is not None)
 
 
 def _loads(
@@ -235,7 +270,9 @@ def _loads(
             asynchronous=asynchronous,
             assigned=told.tokens > 0,
             fetches=fetches(told, end),
+            held=held_by_peer(request, last_said(request, told.leaf)) if told.leaf.peer is not None else 0,
+            comes=told.leaf.name not in request.transferred,
         )
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
-        if told.tokens > 0 or told.leaf.conduct.writes_unassigned
+        if told.tokens > 0 or told.leaf.conduct.acts_unassigned
     )

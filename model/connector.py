@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import attrs
 
 from model.errors import ConfigurationError
+from model.peer import PeerRules
 from model.store_rules import StoreRules
 
 
@@ -42,7 +43,8 @@ class Conduct:
 
     `omitted_groups` names groups (indexes) for which it restores nothing at all. A leaf that is not `within_range`
     may answer beyond N - 1 - L. A leaf that `writes_unassigned` writes into the request's blocks although another
-    leaf was assigned the tokens.
+    leaf was assigned the tokens; one that `reports_unassigned` reports that its load has ended though it was told to
+    load nothing.
     """
 
     state: StateRestored
@@ -50,6 +52,12 @@ class Conduct:
     omitted_groups: tuple[int, ...] = ()
     within_range: bool = True
     writes_unassigned: bool = False
+    reports_unassigned: bool = False
+
+    @property
+    def acts_unassigned(self) -> bool:
+        """Whether it does anything although another leaf was assigned the tokens."""
+        return self.writes_unassigned or self.reports_unassigned
 
 
 def least_conduct(contract: Contract) -> Conduct:
@@ -62,7 +70,8 @@ def least_conduct(contract: Contract) -> Conduct:
 class Leaf:
     """One connector. Without an explicit conduct it does the least its contract permits.
 
-    With `store`, its answers and loads come from the objects that it keeps; then there is no conduct to choose.
+    With `store`, its answers and loads come from the objects that it keeps; with `peer`, from what a peer has of the
+    request. Then there is no conduct to choose.
     """
 
     name: str
@@ -70,6 +79,7 @@ class Leaf:
     contract: Contract
     conduct: Conduct = attrs.field()
     store: StoreRules | None = None
+    peer: PeerRules | None = None
 
     @conduct.default
     def _least(self) -> Conduct:
@@ -78,8 +88,12 @@ class Leaf:
     def __attrs_post_init__(self) -> None:
         if not self.name:
             raise ConfigurationError("a leaf needs a name; answers are addressed by it")
-        if self.store is not None and self.conduct != least_conduct(self.contract):
-            raise ConfigurationError(f"leaf {self.name!r} keeps objects: they say what a load restores, not a conduct")
+        if self.store is not None and self.peer is not None:
+            raise ConfigurationError(f"leaf {self.name!r} is a store and a peer; make two leaves of it")
+        if (self.store or self.peer) and self.conduct != least_conduct(self.contract):
+            raise ConfigurationError(
+                f"leaf {self.name!r} restores what its store or its peer has; leave its conduct out"
+            )
 
     @property
     def honest(self) -> bool:
@@ -91,9 +105,10 @@ class Leaf:
             and (conduct.lagging_attention or not least.lagging_attention)
             and not conduct.omitted_groups
             and conduct.within_range
-            and not conduct.writes_unassigned
+            and not conduct.acts_unassigned
             and (not self.claims or self.contract >= Contract.ENDPOINT)
             and (self.store is None or (self.store.backs_its_answers and self.contract <= Contract.ENDPOINT))
+            and (self.peer is None or self.peer.backs_its_answers)
         )
 
 

@@ -9,6 +9,7 @@ import attrs
 from model.configuration import Configuration, Group
 from model.connector import StateRestored
 from model.memory import FOREIGN, AttentionKV, Content, Memory, RecurrentState
+from model.peer import PeerRules, moves
 from model.plan import Load
 from model.pool import NULL_BLOCK, Label
 
@@ -33,6 +34,8 @@ def writes_of(configuration: Configuration, load: Load, objects: Objects) -> tup
     if load.leaf.store is not None:
         named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in load.fetches)
         return tuple(LoadWrite(block, content, whole=True) for content, block in named if content is not None)
+    if load.leaf.peer is not None:
+        return tuple(_transferred(configuration, load, load.leaf.peer))
     writes: list[LoadWrite] = []
     for index, group in enumerate(configuration.groups):
         if index in conduct.omitted_groups:
@@ -62,6 +65,21 @@ def write_loads(configuration: Configuration, memory: Memory, loads: tuple[Load,
 def lacks_objects(load: Load, objects: Objects) -> bool:
     """Whether an object that `load` fetches is not there (any more): such a load cannot succeed."""
     return any((load.leaf.name, fetch.label) not in objects for fetch in load.fetches)
+
+
+def _transferred(configuration: Configuration, load: Load, rules: PeerRules) -> Iterator[LoadWrite]:
+    """What a peer has: KV of its columns, and the one state that it ended with."""
+    for index, group in enumerate(configuration.groups):
+        destinations = dict(_destinations(load, index, group))
+        if group.recurrent:
+            state = RecurrentState(index, load.prefix[: load.held])
+            yield from (LoadWrite(block, state) for block in destinations.values())
+            continue
+        for remote, column in moves(rules, load.held, group.block, load.columns(index, group)):
+            if column in destinations:
+                end = min(load.held, (remote + 1) * group.block)
+                content = AttentionKV(index, remote * group.block, load.prefix[:end])
+                yield LoadWrite(destinations[column], content, whole=remote != column)
 
 
 def _restores_state(load: Load) -> bool:

@@ -39,7 +39,8 @@ class Load:
     `tables` are the request's tables at the announcement, one per group. `local` says, per group, up to which boundary
     (tokens) the local hit is adopted: the unhashed blocks of the group begin there. `backed` says whether every
     recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
-    `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores.
+    `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores. `held` is how many
+    tokens a peer has, whose transfer `comes` or, a second time, does not.
     """
 
     request: str
@@ -54,6 +55,8 @@ class Load:
     assigned: bool = True
     fails: bool = False
     fetches: tuple[Fetch, ...] = ()
+    held: int = 0
+    comes: bool = True
 
     def columns(self, index: int, group: Group) -> range:
         """Columns of group number `index` that the load is for: those from its adopted hit to `end`; for a recurrent

@@ -6,7 +6,7 @@ Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -15,7 +15,7 @@ from model.admission import Admission, EngineAssertion, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
-from model.connector import leaves_of
+from model.connector import Leaf, leaves_of
 from model.geometry import column_ending_at
 from model.plan import Chunk, Save, StepPlan, Table
 from model.policy import Policy
@@ -44,6 +44,10 @@ class Scheduler:
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
         return attrs.evolve(self, requests={**self.requests, request.name: request})
+
+    def with_store(self, leaf: str, store: Store) -> Scheduler:
+        """The same with the scheduler side of one store replaced."""
+        return attrs.evolve(self, stores={**self.stores, leaf: store})
 
     def without_request(self, name: str) -> Scheduler:
         """The same without the request, in any queue."""
@@ -78,16 +82,6 @@ def empty_stores(configuration: Configuration) -> dict[str, Store]:
     """A store without objects for each leaf that keeps some."""
     leaves = () if configuration.connector is None else leaves_of(configuration.connector)
     return {leaf.name: Store() for leaf in leaves if leaf.store is not None}
-
-
-def stored(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
-    """The worker reports that `saves` have taken place: from now on lookups find these objects."""
-    if not saves:
-        return scheduler
-    stores = dict(scheduler.stores)
-    for save in saves:
-        stores[save.leaf] = Store(stores[save.leaf].keys | {save.label})
-    return attrs.evolve(scheduler, stores=stores)
 
 
 def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
@@ -131,7 +125,15 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
     if request.status is Status.ABORTED_LOADING:
         return finish(scheduler, name)
     status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
-    return scheduler.with_request(attrs.evolve(request, status=status))
+    more = any(load.leaf.conduct.reports_unassigned and not load.assigned for load in request.loads)
+    return scheduler.with_request(attrs.evolve(request, status=status, reported=more))
+
+
+def second_report(scheduler: Scheduler) -> str:
+    """The assertion that fails when a second leaf reports, one step after the first, that the load of a request has
+    ended (`_update_from_kv_xfer_finished`); empty if none does."""
+    names = [name for name, request in scheduler.requests.items() if request.reported]
+    return f"{names[0]} does not wait for a load, and a second leaf reports that it has ended" if names else ""
 
 
 def sample(scheduler: Scheduler, plan: StepPlan) -> Scheduler:
@@ -309,20 +311,31 @@ class _Step:
             self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
         )
         self.states_this_step |= states
-        self._plan_saves(request, before.computed + count, states)
-        self.chunks.append(
-            Chunk(
-                request=name,
-                prefix=request.tokens[: request.computed + count],
-                computed=request.computed,
-                count=count,
-                starts=not request.started,
-                new_blocks=new_blocks,
-            )
+        chunk = Chunk(
+            request=name,
+            prefix=request.tokens[: request.computed + count],
+            computed=request.computed,
+            count=count,
+            starts=not request.started,
+            new_blocks=new_blocks,
         )
+        self.chunks.append(chunk)
+        self._tell_stores(chunk)
+        self._plan_saves(request, chunk.end, states)
         self.budget -= count
         request = attrs.evolve(request, computed=request.computed + count, started=True)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+
+    def _tell_stores(self, chunk: Chunk) -> None:
+        for leaf in self._store_leaves():
+            assert leaf.store is not None
+            store = storing.seen(self.scheduler.stores[leaf.name], leaf.store, chunk)
+            self.scheduler = self.scheduler.with_store(leaf.name, store)
+
+    def _store_leaves(self) -> Iterator[Leaf]:
+        connector = self.scheduler.configuration.connector
+        if self.scheduler.stores and connector is not None:
+            yield from (leaf for leaf in leaves_of(connector) if leaf.store is not None)
 
     def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
         """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks."""
@@ -334,12 +347,10 @@ class _Step:
             for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
             for block in (configuration.groups[label.group].block,)
         ]
-        assert configuration.connector is not None
-        for leaf in leaves_of(configuration.connector):
-            if leaf.store is not None:
-                store = self.scheduler.stores[leaf.name]
-                for save in storing.saves(configuration, leaf, store, request, end, handed_over):
-                    self.saves.setdefault((save.leaf, save.label), save)
+        for leaf in self._store_leaves():
+            store = self.scheduler.stores[leaf.name]
+            for save in storing.saves(configuration, leaf, store, request, end, handed_over):
+                self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:
         plan = StepPlan(

@@ -7,25 +7,29 @@ the worker's business (`model/worker.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
 from model.configuration import Configuration, Group
 from model.connector import Leaf
 from model.geometry import column_ending_at, columns_for, floor_to
-from model.plan import Fetch, Save, Table
+from model.plan import Chunk, Fetch, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK, Label
 from model.request import Request
-from model.store_rules import LastToken, Match, OutputStates, StoreRules
+from model.store_rules import Guard, LastToken, Match, NullBlocks, OutputStates, StateSource, StoreRules
 from model.tokens import Prefix
 
 
 @attrs.frozen
 class Store:
-    """The keys of all objects: which group's KV or state they are, of which prefix."""
+    """`keys` are those of all objects: which group's KV or state they are, of which prefix. `pending` are saves that
+    are announced and not done. `tables` are the requests' tables as a store sees them that only ever appends, if it
+    looks at them."""
 
     keys: frozenset[Label] = frozenset()
+    pending: tuple[Save, ...] = ()
+    tables: Mapping[str, tuple[Table, ...]] = attrs.Factory(dict)
 
 
 def needed(configuration: Configuration, index: int, prefix: Prefix, start: int, end: int) -> Iterator[Label]:
@@ -107,9 +111,9 @@ def fetches(
         end = found(configuration, rules, store, prefix, start)
     fetched: list[Fetch] = []
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
-        if group.recurrent and rules.match is Match.ATTENTION_ONLY:
-            continue
         for label in needed(configuration, index, prefix, start, end):
+            if group.recurrent and rules.match is Match.ATTENTION_ONLY and label not in store.keys:
+                continue
             column = column_ending_at(len(label.prefix), group.block)
             if column < len(table) and table[column] != NULL_BLOCK:
                 fetched.append(Fetch(label, table[column]))
@@ -132,18 +136,65 @@ def saves(
     """
     rules = leaf.store
     assert rules is not None
-    for label, block in (*_full_blocks(configuration, request, end), *handed_over):
+    states = handed_over
+    if rules.state_source is StateSource.BY_COLUMN:
+        tables = store.tables.get(request.name, ((),) * len(configuration.groups))
+        nulls = rules.null_blocks is NullBlocks.STORED
+        states = _full_blocks(configuration, request, tables, end, recurrent=True, nulls=nulls)
+    known = store.keys.union(save.label for save in store.pending)
+    for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
         if configuration.groups[label.group].recurrent:
             dropped = rules.output_states is OutputStates.DROPPED and len(label.prefix) > request.prompt_length
-            if dropped or rules.match is Match.ATTENTION_ONLY:
+            if dropped or rules.state_source is StateSource.NOT_KEPT:
                 continue
-        if label not in store.keys:
+        if label not in known:
             yield Save(leaf.name, request.name, label, block)
 
 
-def _full_blocks(configuration: Configuration, request: Request, end: int) -> Iterator[tuple[Label, int]]:
-    for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
-        if not group.recurrent:
+def _full_blocks(
+    configuration: Configuration,
+    request: Request,
+    tables: tuple[Table, ...],
+    end: int,
+    *,
+    recurrent: bool,
+    nulls: bool = False,
+) -> Iterator[tuple[Label, int]]:
+    for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
+        if group.recurrent is recurrent:
             for column, block in enumerate(table[: end // group.block]):
-                if block != NULL_BLOCK:
+                if block != NULL_BLOCK or nulls:
                     yield Label(index, request.tokens[: (column + 1) * group.block]), block
+
+
+def seen(store: Store, rules: StoreRules, chunk: Chunk) -> Store:
+    """`store` after its scheduler side was told the new blocks of a chunk."""
+    if rules.state_source is not StateSource.BY_COLUMN:
+        return store
+    tables = chunk.new_blocks
+    if not chunk.starts:
+        known = store.tables[chunk.request]
+        tables = tuple(old + new for old, new in zip(known, chunk.new_blocks, strict=True))
+    return attrs.evolve(store, tables={**store.tables, chunk.request: tables})
+
+
+def changing_hands(
+    leaf: Leaf, store: Store, plan: StepPlan, announced: Iterable[Load]
+) -> tuple[tuple[Save, ...], tuple[Save, ...]]:
+    """Pending saves whose block is taken in the step, as far as the store notices: those that are done before, and
+    those that are given up. `announced` are the loads of the step, the asynchronous ones too."""
+    rules = leaf.store
+    assert rules is not None
+    taken = set(plan.taken)
+    if rules.guard is Guard.FENCE_OWN_LOADS:
+        told = [chunk.new_blocks for chunk in plan.chunks]
+        told += [load.tables for load in announced if load.leaf == leaf]
+        taken &= {block for tables in told for table in tables for block in table}
+    affected = tuple(save for save in store.pending if save.block in taken)
+    match rules.guard:
+        case Guard.FENCE | Guard.FENCE_OWN_LOADS:
+            return affected, ()
+        case Guard.OWNED:
+            return (), affected
+        case Guard.REFERENCE | Guard.NOTHING:
+            return (), ()

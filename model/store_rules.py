@@ -21,7 +21,7 @@ class Match(enum.Enum):
     TRUNCATED_ATTENTION = "truncated_attention"
     """Multiples of the hash block: what attention has is cut to what the recurrent groups have (vLLM #50359)."""
     ATTENTION_ONLY = "attention_only"
-    """What attention has; no recurrent state is kept or loaded (LMCache #2879, vLLM #41712)."""
+    """What attention has, whether there is a state or not (LMCache #2879, vLLM #41712)."""
     CONSECUTIVE = "consecutive"
     """Every group must also have the block that follows, as if each were a draft model's (vLLM #57616)."""
 
@@ -45,17 +45,104 @@ class OutputStates(enum.Enum):
     """(vLLM #56972: `MooncakeStoreScheduler._handle_boundary_state_offloads`)"""
 
 
+class StateSource(enum.Enum):
+    """Whence the recurrent state of a boundary is saved."""
+
+    HANDED_OVER = "handed_over"
+    """From the block that the scheduler names for that boundary (vLLM: `boundary_state_offloads`)."""
+    BY_COLUMN = "by_column"
+    """From the boundary's column in a table to which new blocks are only ever appended (vLLM #51358, LMCache #4984)."""
+    NOT_KEPT = "not_kept"
+    """No recurrent state is saved: such a store has nothing to offer to a model with recurrent layers."""
+
+
+class NullBlocks(enum.Enum):
+    """What becomes of a column whose block is null, where states are saved by column."""
+
+    SKIPPED = "skipped"
+    STORED = "stored"
+    """Reported as saved, although there is nothing (tair-kvcache #257)."""
+
+
+class Guard(enum.Enum):
+    """What keeps a save that is not done yet from reading what others write into its block."""
+
+    REFERENCE = "reference"
+    """The block is referenced until the save is done (vLLM: `MooncakeStoreScheduler._reference_save_blocks`)."""
+    FENCE = "fence"
+    """Before the block changes hands, the save is done (vLLM: `jobs_to_flush` of `OffloadingConnectorMetadata`)."""
+    OWNED = "owned"
+    """When the block changes hands, the save is given up (vLLM: `OffloadingConnectorScheduler._update_req_states`)."""
+    FENCE_OWN_LOADS = "fence_own_loads"
+    """A fence that sees the blocks of requests that run, and of requests that this leaf loads (vLLM #46951)."""
+    NOTHING = "nothing"
+    """(vLLM #42959, #51358)"""
+
+
+class LoadPins(enum.Enum):
+    """Whether the objects of a load can go before it has ended."""
+
+    UNTIL_LOADED = "until_loaded"
+    """They stay (vLLM: `OffloadingManager.prepare_load`)."""
+    NEVER = "never"
+    """(vLLM #39702)"""
+
+
+class MissingObject(enum.Enum):
+    """What becomes of a load one of whose objects is gone."""
+
+    LOAD_FAILS = "load_fails"
+    ENGINE_ASSERTS = "engine_asserts"
+    """(vLLM #39702)"""
+
+
+class Agreement(enum.Enum):
+    """Whose objects a lookup asks for, where each tensor-parallel rank stores its part."""
+
+    EVERY_RANK = "every_rank"
+    """An object is there if every rank has its part (vLLM: `MooncakeStoreWorker.lookup`)."""
+    FIRST_RANK = "first_rank"
+    """Rank 0 is asked for all."""
+
+
+class AtReset(enum.Enum):
+    """What becomes of a store when the prefix cache is reset."""
+
+    EMPTIED = "emptied"
+    KEPT = "kept"
+    """(vLLM: `reset_prefix_cache` with its default, `reset_connector=False`)"""
+
+
 @attrs.frozen
 class StoreRules:
-    """The rules of one store. Its loads are asynchronous or not, all alike."""
+    """The rules of one store.
+
+    `asynchronous` is about its loads. `delayed` saves are done when the trace says so, others right after their step.
+    """
 
     asynchronous: bool = False
+    delayed: bool = False
     match: Match = Match.INTERSECTION
     last_token: LastToken = LastToken.BELOW
     output_states: OutputStates = OutputStates.STORED
+    state_source: StateSource = StateSource.HANDED_OVER
+    null_blocks: NullBlocks = NullBlocks.SKIPPED
+    guard: Guard = Guard.REFERENCE
+    load_pins: LoadPins = LoadPins.UNTIL_LOADED
+    missing_object: MissingObject = MissingObject.LOAD_FAILS
+    agreement: Agreement = Agreement.EVERY_RANK
+    at_reset: AtReset = AtReset.EMPTIED
 
     @property
     def backs_its_answers(self) -> bool:
-        """Whether each answer leads to a boundary R <= N - 1 at which all objects exist: then a load brings the
-        attention KV of [L, R) and state@R, which is the contract ENDPOINT."""
-        return self.match in (Match.INTERSECTION, Match.CONSECUTIVE) and self.last_token is LastToken.BELOW
+        """Whether each answer leads to a boundary R <= N - 1 at which all objects exist, hold what their keys say and
+        stay until they are loaded: then a load brings the attention KV of [L, R) and state@R, the contract ENDPOINT."""
+        return (
+            self.match in (Match.INTERSECTION, Match.CONSECUTIVE)
+            and self.last_token is LastToken.BELOW
+            and self.state_source is not StateSource.BY_COLUMN
+            and (not self.delayed or self.guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED))
+            and self.load_pins is LoadPins.UNTIL_LOADED
+            and self.agreement is Agreement.EVERY_RANK
+            and self.at_reset is AtReset.EMPTIED
+        )

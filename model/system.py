@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import attrs
 
+from model import saving
 from model import scheduler as scheduling
 from model import worker as working
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Admission
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
@@ -26,6 +27,7 @@ from model.request import Request, Status
 from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
 from model.store import Store
+from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -49,8 +51,8 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back. `saved` is what was
-    stored once the step was over.
+    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back. `flushed` are saves
+    that were done before the step wrote anything, `saved` those after it, or by the action.
     """
 
     action: Action
@@ -63,6 +65,7 @@ class Observation:
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
 
@@ -81,6 +84,9 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             return after, (observation,)
         case Drain():
             return _drain(system, policy, action)
+        case EndSaves():
+            after, saved = _end_saves(system, action)
+            return after, (Observation(action, system, after, saved=saved),)
         case Arrive():
             after = _arrive(system, action)
         case Evict():
@@ -161,12 +167,15 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         attrs.evolve(load, fails=load.request in failed or lacks_objects(load, objects)) for load in planned.plan.loads
     )
     plan = attrs.evolve(planned.plan, loads=loads)
-    worker, execution = working.execute(system.configuration, system.worker, plan)
-    scheduler, rolled_back = roll_back_failed_loads(planned.scheduler, plan)
-    saved = tuple(save for save in plan.saves if save.request not in rolled_back)
-    worker, scheduler = working.save(worker, saved), scheduling.stored(scheduler, saved)
+    announced = (load for admission in planned.admissions for load in admission.loads)
+    scheduler, flushed = saving.before_step(planned.scheduler, plan, announced)
+    worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
+    scheduler, rolled_back = roll_back_failed_loads(scheduler, plan)
+    scheduler, saved = saving.announce(scheduler, (save for save in plan.saves if save.request not in rolled_back))
+    worker = working.save(worker, saved)
     scheduler = scheduling.sample(scheduler, plan)
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
+    assertion = planned.assertion or scheduling.second_report(system.scheduler)
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -178,6 +187,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
         rolled_back=rolled_back,
+        flushed=flushed,
         saved=saved,
     )
     return after, observation
@@ -218,21 +228,54 @@ def _evict_object(system: System, action: EvictObject) -> System:
         raise IllegalAction(
             f"{action.leaf!r} has no object of group {action.group} for {action.boundary} tokens of {action.request!r}"
         )
-    stores = {**system.scheduler.stores, action.leaf: Store(store.keys - {label})}
+    if label in _pinned(system, action.leaf):
+        return system
+    scheduler = system.scheduler
+    if action.rank == 0 or _store_rules(system, action.leaf).agreement is Agreement.EVERY_RANK:
+        scheduler = scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
     objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, stores=stores),
-        worker=attrs.evolve(system.worker, objects=objects),
-    )
+    return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
+
+
+def _store_rules(system: System, leaf: str) -> StoreRules:
+    rules = saving.store_leaves(system.scheduler)[leaf].store
+    assert rules is not None
+    return rules
+
+
+def _pinned(system: System, leaf: str) -> set[Label]:
+    """Objects that a load under way is to fetch and that its leaf keeps for it until then."""
+    return {
+        fetch.label
+        for request in system.scheduler.requests.values()
+        if request.status in (Status.LOADING, Status.ABORTED_LOADING)
+        for load in request.loads
+        if load.leaf.name == leaf and load.leaf.store and load.leaf.store.load_pins is LoadPins.UNTIL_LOADED
+        for fetch in load.fetches
+    }
+
+
+def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ...]]:
+    store = system.scheduler.stores.get(action.leaf)
+    if store is None:
+        raise IllegalAction(f"{action.leaf!r} keeps no objects: it has no saves")
+    scheduler = saving.done(system.scheduler, store.pending)
+    worker = working.save(system.worker, store.pending)
+    return attrs.evolve(system, scheduler=scheduler, worker=worker), store.pending
 
 
 def _end_load(system: System, action: EndLoad) -> System:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
-    if action.succeeded and any(lacks_objects(load, system.worker.objects) for load in request.loads):
-        raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
+    if any(not load.comes for load in request.loads):
+        raise IllegalAction(f"the load of {action.request!r} never ends: its peer has sent everything before")
+    lacking = [load for load in request.loads if action.succeeded and lacks_objects(load, system.worker.objects)]
+    for load in lacking:
+        if load.leaf.store is None or load.leaf.store.missing_object is MissingObject.LOAD_FAILS:
+            raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
+        promised = f"{load.leaf.name} promised [{load.start}, {load.end}) to {action.request}, and objects are gone"
+        return attrs.evolve(system, assertion=promised)
     worker = system.worker
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
@@ -251,8 +294,13 @@ def _reset(system: System) -> System:
     if any(pool.refs):
         raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
-        worker=attrs.evolve(system.worker, objects={}),
-    )
+    system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    for name in system.scheduler.stores:
+        if _store_rules(system, name).at_reset is AtReset.EMPTIED:
+            objects = {key: held for key, held in system.worker.objects.items() if key[0] != name}
+            system = attrs.evolve(
+                system,
+                scheduler=system.scheduler.with_store(name, Store()),
+                worker=attrs.evolve(system.worker, objects=objects),
+            )
+    return system

@@ -12,3 +12,5 @@ class Feature(enum.Enum):
     """A hash unit below the Mamba block: hits may end inside a block."""
     STORES = "stores"
     """Connectors that keep objects, each of which may go by itself."""
+    PEERS = "peers"
+    """Connectors that transfer a request's own blocks from a peer, once."""

@@ -12,7 +12,7 @@ import hypothesis.stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.configuration import Configuration, Eviction
 from model.connector import Leaf
 from model.errors import IllegalAction
@@ -133,6 +133,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
+            self.twin = save(self.twin, observation.flushed)
             self.twin, outputs = execute(configuration, self.twin, observation.plan)
             flagged = {read.request for read in observation.execution.bad_reads}
             differences = disagreement(configuration, observation.plan, outputs, flagged)
@@ -261,6 +262,15 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Arrive(f"r{number}", prompt, output))
         self._act(Step())
 
+    @precondition(lambda self: self._alive and self._saving())
+    @rule(data=st.data())
+    def end_saves(self, data: st.DataObject) -> None:
+        self._act(EndSaves(data.draw(st.sampled_from(self._saving()))))
+
+    def _saving(self) -> list[str]:
+        assert self.system is not None
+        return [name for name, store in self.system.scheduler.stores.items() if store.pending]
+
     def _objects(self) -> list[EvictObject]:
         assert self.system is not None
         return [
@@ -315,9 +325,9 @@ def machine_for(campaign: Campaign) -> type[EngineMachine]:
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
     """Actions that a campaign under `eviction` with `features` has to have fired, each at least once."""
-    every = {kind.__name__ for kind in (Arrive, Step, Drain, Evict, EvictObject, EndLoad, Abort, Preempt, Reset)}
-    if eviction is Eviction.LRU:
-        every.remove(Evict.__name__)
-    if Feature.STORES not in features:
-        every.remove(EvictObject.__name__)
-    return frozenset(every)
+    kinds: set[type[Action]] = {Arrive, Step, Drain, EndLoad, Abort, Preempt, Reset}
+    if eviction is Eviction.ADVERSARIAL:
+        kinds.add(Evict)
+    if Feature.STORES in features:
+        kinds |= {EvictObject, EndSaves}
+    return frozenset(kind.__name__ for kind in kinds)

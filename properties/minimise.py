@@ -60,8 +60,11 @@ def _simpler_connectors(connector: Connector | None) -> Iterator[Connector | Non
     if connector is None:
         return
     yield None
-    if isinstance(connector, Leaf) and connector.store is not None and connector.store.asynchronous:
-        yield attrs.evolve(connector, store=attrs.evolve(connector.store, asynchronous=False))
+    if isinstance(connector, Leaf) and connector.store is not None:
+        if connector.store.asynchronous:
+            yield attrs.evolve(connector, store=attrs.evolve(connector.store, asynchronous=False))
+        if connector.store.delayed:
+            yield attrs.evolve(connector, store=attrs.evolve(connector.store, delayed=False))
     if isinstance(connector, Composite):
         yield from connector.children
         for position, child in enumerate(connector.children):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
-from model.store_rules import StoreRules
+from model.peer import PeerRules
+from model.store_rules import Guard, StoreRules
 from model.system import most_blocks
 from model.tokens import Segment
 from properties.features import Feature
@@ -48,8 +49,16 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 @functools.cache
 def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
-    rules = st.builds(StoreRules, asynchronous=st.booleans())
+    guards = st.sampled_from([Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
+    rules = st.builds(StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards)
     return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
+
+
+@functools.cache
+def peers(*, claims: bool) -> st.SearchStrategy[Leaf]:
+    """Leaves that transfer from a peer, by sound rules; what they load is what FULL promises."""
+    rules = st.builds(PeerRules, asynchronous=st.booleans())
+    return st.builds(Leaf, st.just("peer"), st.just(claims), st.just(Contract.FULL), peer=rules)
 
 
 @functools.cache
@@ -62,6 +71,8 @@ def connectors(
     plain = leaves(contract, claims=False)
     if Feature.STORES in features and contract <= Contract.ENDPOINT:
         claiming, plain = stores(claims=True) | claiming, stores(claims=False) | plain
+    if Feature.PEERS in features:
+        claiming, plain = peers(claims=True) | claiming, peers(claims=False) | plain
     leaf = plain | claiming
     if fixed_leaf is not None:
         leaf = st.just(fixed_leaf) | leaf

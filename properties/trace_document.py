@@ -11,7 +11,7 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -30,6 +30,7 @@ ACTION_NAMES: dict[str, type[Action]] = {
     "evict": Evict,
     "evict_object": EvictObject,
     "end_load": EndLoad,
+    "end_saves": EndSaves,
     "abort": Abort,
     "preempt": Preempt,
     "reset": Reset,

@@ -6,13 +6,14 @@ how the shadow memory itself is checked. Nothing here is shared with `model/memo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
+from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
 from properties.toy_model import (
@@ -102,8 +103,10 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
     return attrs.evolve(state, cells=blocks.frozen(), requests=requests), outputs
 
 
-def save(state: TwinState, saves: Iterable[Save]) -> TwinState:
+def save(state: TwinState, saves: Collection[Save]) -> TwinState:
     """Blocks are copied out to where no object is yet."""
+    if not saves:
+        return state
     objects = dict(state.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), state.cells[each.block])
@@ -307,6 +310,9 @@ def _restore(
             for fetch in load.fetches:
                 blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
             continue
+        if load.leaf.peer is not None:
+            _transfer(configuration, blocks, load, load.leaf.peer)
+            continue
         for index, group in enumerate(configuration.groups):
             if index in conduct.omitted_groups:
                 continue
@@ -315,6 +321,22 @@ def _restore(
             elif conduct.writes_unassigned:
                 for column in load.columns(index, group):
                     blocks.fill(load.tables[index][column], MEDDLED)
+
+
+def _transfer(configuration: Configuration, blocks: _Blocks, load: Load, rules: PeerRules) -> None:
+    """Copy the numbers that a peer has: of its columns of KV, and its last state."""
+    if not load.assigned:
+        return
+    truth = cache_free_run(configuration.groups, load.prefix[: load.held])
+    for index, (group, table) in enumerate(zip(configuration.groups, load.tables, strict=True)):
+        if group.recurrent:
+            blocks.fill(table[column_ending_at(load.end, group.block)], truth.states[index][load.held])
+            continue
+        for remote, column in moves(rules, load.held, group.block, load.columns(index, group)):
+            if remote != column:
+                blocks.fill(table[column], WIPED)
+            for position in range(remote * group.block, min(load.held, (remote + 1) * group.block)):
+                blocks.write_cell(table[column], position % group.block, truth.kv[index][position])
 
 
 def _restore_group(configuration: Configuration, blocks: _Blocks, load: Load, index: int, group: Group) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.configuration import Configuration
 from model.errors import HitboundError, IllegalAction
 from model.policy import Policy
@@ -178,7 +178,7 @@ class Run:
                 return {"request": action.request}
             case Preempt() | Reset():
                 return {}
-            case EvictObject():
+            case EvictObject() | EndSaves():
                 raise HitboundError(f"{action}: no leaf that keeps objects can be compared")
 
     def _first_owner(self, action: Evict) -> str:

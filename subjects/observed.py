@@ -36,9 +36,10 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
 
 def _connector_argument(connector: Connector) -> dict[str, Any]:
     if isinstance(connector, Leaf):
-        if connector.store is not None:
+        if connector.store is not None or connector.peer is not None:
             raise UnsupportedConfiguration(
-                f"leaf {connector.name!r} keeps objects, and the driver's leaves answer as scripted: compare without it"
+                f"leaf {connector.name!r} is a store or a peer, and the driver's leaves answer as scripted: compare "
+                "without it"
             )
         return {"name": connector.name, "claims": connector.claims, "within_range": connector.conduct.within_range}
     return {"children": [_connector_argument(child) for child in connector.children]}

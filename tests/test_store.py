@@ -7,19 +7,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.actions import Action, Arrive, Drain, EndLoad, Evict, EvictObject, LeafAnswers, Reset, ScriptedAnswer, Step
+from model.actions import (
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    LeafAnswers,
+    Reset,
+    ScriptedAnswer,
+    Step,
+)
 from model.configuration import Configuration, Group, GroupKind
 from model.connector import Composite, Conduct, Contract, Leaf, StateRestored
 from model.errors import ConfigurationError, IllegalAction
 from model.memory import AttentionKV, RecurrentState
 from model.policies import POLICIES
 from model.pool import Label
+from model.saving import referenced
 from model.store import Store, found
-from model.store_rules import LastToken, Match, OutputStates, StoreRules
+from model.store_rules import (
+    Agreement,
+    AtReset,
+    Guard,
+    LastToken,
+    LoadPins,
+    Match,
+    MissingObject,
+    NullBlocks,
+    OutputStates,
+    StateSource,
+    StoreRules,
+)
 from model.tokens import Prefix, Segment, tokens_of
 from properties.features import Feature
 from properties.fuzz import PROFILES, fuzz
 from properties.judge import events, violations
+from properties.replay import Replay
 from properties.verdict import Verdict
 from solver.scope import Scope, ScopeError
 from tests.small_runs import ATTENTION, CLAIMER, FILLED, MAMBA, V028, arrive, hybrid, run
@@ -92,7 +118,7 @@ def test_the_last_token_is_never_loaded() -> None:
     [
         ({"match": Match.LEAST_OF_GREATEST}, ((0, 4), (1, 2)), 2, {"HIT-MEMBER"}),
         ({"match": Match.CONSECUTIVE}, ((1, 4),), 0, {"REACH"}),
-        ({"match": Match.ATTENTION_ONLY}, (), 4, {"HIT-MEMBER", "HIT-RESUME", "STATE-LABEL"}),
+        ({"match": Match.ATTENTION_ONLY}, ((1, 4),), 4, {"HIT-MEMBER", "HIT-RESUME", "STATE-LABEL"}),
     ],
 )
 def test_each_faulty_match_is_noticed(
@@ -132,6 +158,16 @@ def test_a_count_that_is_taken_off_does_not_take_off_the_state(asynchronous: boo
     assert "HIT-LAST" in judged(all_of_it, *actions[: -len(ending)], Step())
 
 
+def test_a_store_without_states_has_nothing_for_a_hybrid_model() -> None:
+    """Report 36."""
+    actions = (*FILLED, *LOCAL_LOST, GOES_ON, Step())
+    assert admitted(store(state_source=StateSource.NOT_KEPT), *actions) == (0, 0)
+    assert judged(store(state_source=StateSource.NOT_KEPT), *actions) == set()
+    answers_anyway = store(state_source=StateSource.NOT_KEPT, match=Match.ATTENTION_ONLY)
+    assert admitted(answers_anyway, *actions) == (0, 4)
+    assert "HIT-RESUME" in judged(answers_anyway, *actions)
+
+
 def test_states_beyond_the_prompt_are_stored_as_attention_is() -> None:
     """Report 74."""
     talks = (Arrive("a", (Segment("x", 3),), (Segment("o", 4),)), Drain())
@@ -155,18 +191,128 @@ def test_what_a_failed_load_left_is_not_stored() -> None:
 
 def test_a_load_whose_object_is_gone_fails() -> None:
     begun = (*FILLED, *LOCAL_LOST, GOES_ON, Step(), *lost((1, 4)))
-    leaf = store(asynchronous=True)
-    assert judged(leaf, *begun, EndLoad("r", succeeded=False), Drain()) == set()
+    leaf = store(asynchronous=True, load_pins=LoadPins.NEVER)
+    assert judged(leaf, *begun, EndLoad("r", succeeded=False), Drain()) == {"LOAD-PIN"}
     with pytest.raises(IllegalAction, match="an object that it fetches is gone"):
         run(V028, hybrid(leaf), *begun, EndLoad("r"))
+
+
+def test_the_objects_of_a_load_stay_until_it_ends() -> None:
+    """Report 17."""
+    begun = (*FILLED, *LOCAL_LOST, GOES_ON, Step(), *lost((1, 4)), EndLoad("r"))
+    asserts = {"asynchronous": True, "missing_object": MissingObject.ENGINE_ASSERTS}
+    pinned = run(V028, hybrid(store(**asserts)), *begun, Drain(), *lost((1, 4)))
+    assert pinned.violations == ()
+    assert Label(1, tokens_of((Segment("x", 4),))) not in pinned.observations[-1].after.scheduler.stores["store"].keys
+    loose = run(V028, hybrid(store(load_pins=LoadPins.NEVER, **asserts)), *begun)
+    assert loose.observations[-1].after.assertion == "store promised [0, 4) to r, and objects are gone"
+    assert [violation.property for violation in loose.violations] == ["LOAD-PIN"]
+
+
+def recycled(leaf: Leaf) -> Replay:
+    """The window of `a` moves on, and `b` takes the blocks that it left behind, while `leaf` has still to save them."""
+    windowed = attrs.evolve(hybrid(leaf, ATTENTION, Group(GroupKind.SLIDING_WINDOW, 2, 3)), pool_blocks=11)
+    takes = Arrive("b", (Segment("y", 5),), (Segment("b-out", 1),))
+    return run(V028, windowed, arrive("a", 8, 1), *(Step(),) * 4, takes, Step(), EndSaves("store"), Drain())
+
+
+@pytest.mark.parametrize("guard", [Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
+def test_a_pending_save_never_reads_what_others_wrote(guard: Guard) -> None:
+    """Report 47: with a window, whose blocks are given back while the request runs on."""
+    sound = recycled(store(delayed=True, guard=guard))
+    assert sound.violations == ()
+    keys = sound.observations[-1].after.scheduler.stores["store"].keys
+    assert (Label(1, sound.observations[-1].after.texts["a"][:2]) in keys) is (guard is not Guard.OWNED)
+
+
+def test_without_a_guard_a_pending_save_stores_what_others_wrote() -> None:
+    told = recycled(store(delayed=True, guard=Guard.NOTHING)).violations
+    assert {violation.property for violation in told} == {"STORE-FENCE", "STATE-LABEL"}
+    assert "block 2 changes hands while store has still to save it for 2 tokens of a in sliding-window group 1" in [
+        violation.message for violation in told
+    ]
+
+
+def test_a_state_is_not_saved_from_the_column_where_it_was() -> None:
+    """Report 22."""
+    by_column = {"delayed": True, "state_source": StateSource.BY_COLUMN, "guard": Guard.NOTHING}
+    actions = (arrive("a", 8, 1), *(Step(),) * 4, EndSaves("store"), Drain())
+    small = attrs.evolve(hybrid(store(**by_column)), pool_blocks=8)
+    told = {violation.message for violation in run(V028, small, *actions).violations}
+    assert (
+        "store stores block 2 of a for 2 tokens of Mamba group 1, so it has to hold state@2; "
+        "it holds state@8 of group 1" in told
+    )
+    assert run(V028, attrs.evolve(hybrid(store(delayed=True)), pool_blocks=8), *actions).violations == ()
+
+
+def test_a_null_block_is_no_object() -> None:
+    """Report 64: one chunk of four blocks writes one state."""
+    in_one_chunk = (arrive("a", 8, 1), Drain(), *(Evict(0, "a", end) for end in (2, 4, 6, 8)), Evict(1, "a", 8))
+    replay = (*in_one_chunk, arrive("r", 4, 2), Step())
+    for null_blocks, external, violated in (
+        (NullBlocks.SKIPPED, 0, set()),
+        (NullBlocks.STORED, 4, {"STATE-LABEL", "HIT-RESUME"}),
+    ):
+        leaf = store(state_source=StateSource.BY_COLUMN, null_blocks=null_blocks)
+        replayed = run(V028, hybrid(leaf, budget=8), *replay)
+        assert (replayed.admissions[-1].external, {each.property for each in replayed.violations}) == (
+            external,
+            violated,
+        )
+
+
+def test_a_fence_sees_the_blocks_that_another_leaf_loads_into() -> None:
+    """Report 43."""
+    remote = Leaf("remote", claims=False, contract=Contract.ENDPOINT)
+    said = (LeafAnswers("remote", (ScriptedAnswer(4, asynchronous=True),)),)
+    takes = Arrive("b", (Segment("y", 4), Segment("b", 1)), (Segment("b-out", 1),), said)
+    actions = (arrive("a", 4, 0), Drain(), takes, Step(), EndLoad("b"), EndSaves("store"), Drain())
+
+    def violated(guard: Guard) -> set[str]:
+        tree = Composite((remote, store(delayed=True, guard=guard)))
+        small = attrs.evolve(hybrid(tree, budget=8), pool_blocks=6)
+        return {violation.property for violation in run(V028, small, *actions).violations}
+
+    assert violated(Guard.FENCE) == set()
+    assert violated(Guard.FENCE_OWN_LOADS) == {"STORE-FENCE", "STATE-LABEL"}
+
+
+def test_a_referenced_source_is_given_back() -> None:
+    (*_, pending) = run(V028, hybrid(store(delayed=True)), arrive("a", 4, 0), Drain()).observations
+    sources = referenced(pending.after.scheduler)
+    assert sources
+    assert all(pending.after.scheduler.pool.refs[block] == 1 for block in sources)
+    (*_, ended) = run(V028, hybrid(store(delayed=True)), arrive("a", 4, 0), Drain(), EndSaves("store")).observations
+    assert not any(ended.after.scheduler.pool.refs)
+    pool = pending.after.scheduler.pool
+    leaked = attrs.evolve(pool, refs=tuple(refs + (block == sources[0]) for block, refs in enumerate(pool.refs)))
+    broken = attrs.evolve(pending.after, scheduler=attrs.evolve(pending.after.scheduler, pool=leaked))
+    assert "OWN-LEAK" in {each.property for each in violations(attrs.evolve(pending, after=broken))}
+
+
+def test_saves_cannot_end_where_there_are_none() -> None:
+    with pytest.raises(IllegalAction, match="keeps no objects"):
+        run(V028, hybrid(CLAIMER), EndSaves("claimer"))
 
 
 def test_a_reset_reaches_the_stores() -> None:
     (*_, last) = run(V028, hybrid(store()), *FILLED, Reset()).observations
     assert last.after.worker.objects == {}
-    kept = attrs.evolve(last.after, worker=last.before.worker)
-    told = violations(attrs.evolve(last, after=kept))
-    assert [violation.property for violation in told] == ["STATE-VISIBLE"]
+    for pending in (False, True):
+        waiting = (*FILLED, *LOCAL_LOST) if not pending else (arrive("fill", 4, 0), Drain())
+        leaf = store(at_reset=AtReset.KEPT, delayed=pending, guard=Guard.FENCE)
+        assert judged(leaf, *waiting, Reset()) == {"STATE-VISIBLE"}
+        assert judged(store(delayed=pending, guard=Guard.FENCE), *waiting, Reset()) == set()
+
+
+def test_an_answer_is_what_every_rank_has() -> None:
+    lost_on_the_other_rank = attrs.evolve(lost((1, 4))[0], rank=1)  # type: ignore[misc]
+    actions = (*FILLED, *LOCAL_LOST, lost_on_the_other_rank, GOES_ON, Step())
+    assert admitted(store(), *actions) == (0, 2)
+    assert judged(store(), *actions) == set()
+    assert admitted(store(agreement=Agreement.FIRST_RANK), *actions) == (0, 4)
+    assert judged(store(agreement=Agreement.FIRST_RANK), *actions) == {"HIT-MEMBER"}
 
 
 def test_an_object_that_is_not_what_its_key_says_is_reported() -> None:
@@ -181,7 +327,7 @@ def test_a_store_takes_neither_a_script_nor_a_conduct() -> None:
     scripted = attrs.evolve(GOES_ON, answers=(LeafAnswers("store", (ScriptedAnswer(2),)),))
     with pytest.raises(IllegalAction, match="leaves with a script"):
         run(V028, hybrid(store()), scripted)
-    with pytest.raises(ConfigurationError, match="they say what a load restores"):
+    with pytest.raises(ConfigurationError, match="leave its conduct out"):
         Leaf("s", False, Contract.ENDPOINT, Conduct(StateRestored.NEVER), StoreRules())
 
 
@@ -190,6 +336,12 @@ def test_a_store_is_honest_if_its_rules_back_the_contract() -> None:
     assert store(match=Match.CONSECUTIVE).honest
     assert not store(match=Match.LEAST_OF_GREATEST).honest
     assert not store(last_token=LastToken.INCLUDED).honest
+    assert not store(state_source=StateSource.BY_COLUMN).honest
+    assert not store(load_pins=LoadPins.NEVER).honest
+    assert not store(agreement=Agreement.FIRST_RANK).honest
+    assert not store(at_reset=AtReset.KEPT).honest
+    assert store(guard=Guard.NOTHING).honest
+    assert not store(delayed=True, guard=Guard.NOTHING).honest
     assert not Leaf("all", claims=False, contract=Contract.FULL, store=StoreRules()).honest
 
 

@@ -18,6 +18,7 @@ from model.actions import (
     Arrive,
     Drain,
     EndLoad,
+    EndSaves,
     Evict,
     EvictObject,
     LeafAnswers,
@@ -28,6 +29,7 @@ from model.actions import (
 )
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Composite, Conduct, Connector, Contract, Leaf, StateRestored
+from model.peer import PeerRules
 from model.store_rules import StoreRules
 from model.tokens import Segment
 from model.trace import Expectation, ExpectedAdmission, Trace
@@ -59,6 +61,7 @@ CONDUCTS = st.builds(
 
 
 STORE_RULES = st.from_type(StoreRules)
+PEER_RULES = st.from_type(PeerRules)
 
 
 @st.composite
@@ -68,6 +71,8 @@ def connectors(draw: st.DrawFn, depth: int = 2) -> Connector:
     name = f"leaf{draw(st.uuids())}"
     claims, contract = draw(st.booleans()), draw(st.sampled_from(Contract))
     if draw(st.booleans()):
+        if draw(st.booleans()):
+            return Leaf(name, claims, contract, peer=draw(PEER_RULES))
         return Leaf(name, claims, contract, store=draw(STORE_RULES))
     return Leaf(name, claims, contract, draw(CONDUCTS)) if draw(st.booleans()) else Leaf(name, claims, contract)
 
@@ -102,6 +107,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
     st.builds(Evict, st.integers(0, 3), NAMES, st.integers(0, 99)),
     st.builds(EvictObject, NAMES, st.integers(0, 3), NAMES, st.integers(0, 99)),
     st.builds(EndLoad, NAMES, st.booleans()),
+    st.builds(EndSaves, NAMES),
     st.builds(Abort, NAMES),
     st.just(Preempt()),
     st.just(Reset()),

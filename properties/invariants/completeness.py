@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from model.actions import Drain, Step
 from model.request import Status
+from model.saving import referenced
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.stores import half_saved, understated
@@ -14,12 +15,17 @@ from properties.invariants.stores import half_saved, understated
 def progress(observation: Observation) -> Iterator[Finding]:
     """A step with a full budget that does nothing, while nobody waits for an answer or a load: nothing ever will."""
     action, after = observation.action, observation.after
+    for name, request in after.scheduler.requests.items():
+        if request.status in (Status.LOADING, Status.ABORTED_LOADING) and not all(load.comes for load in request.loads):
+            yield None, f"{name} waits for a load that never starts: its peer has sent everything before"
     if not isinstance(action, Step | Drain) or observation.plan is None or after.assertion:
         return
     if action.budget is not None and action.budget < after.configuration.budget:
         return
     if observation.plan.chunks or observation.admissions or observation.preempted or observation.asked_again:
         return
+    if referenced(after.scheduler):
+        return  # these blocks are free again once the saves are done
     requests = after.scheduler.requests.values()
     if any(request.status in (Status.LOADING, Status.ABORTED_LOADING) for request in requests):
         return
@@ -70,7 +76,7 @@ ENTRIES = (
         "once consumed.",
         reason="A request that never runs again holds its blocks for ever.",
         reports=("LMCache #2879", "vllm #53250", "vllm #31583", "1Cat-vLLM #472"),
-        waits_for="one-shot sources; the reserve of blocks for loading requests (`_inflight_prefill_reserved_blocks`)",
+        waits_for="the reserve of blocks for loading requests (`_inflight_prefill_reserved_blocks`)",
         predicate=progress,
     ),
     Invariant(

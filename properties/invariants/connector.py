@@ -30,7 +30,8 @@ def _wrong_loaders(observation: Observation, admission: Admission) -> Iterator[s
     decision = admission.decision
     for load in admission.loads:
         if not load.assigned:
-            yield f"{decision.request}: {load.leaf.name} is told to load nothing and writes all the same"
+            does = "writes" if load.leaf.conduct.writes_unassigned else "reports a load"
+            yield f"{decision.request}: {load.leaf.name} is told to load nothing and {does} all the same"
     connector = observation.after.configuration.connector
     if connector is None or decision.external <= 0 or observation.after.assertion:
         return
@@ -129,6 +130,39 @@ def _failed_asynchronously(observation: Observation) -> Iterator[str]:
             yield f"{chunk.request}: its load failed, and it runs from {chunk.computed}"
 
 
+def loads_are_pinned(observation: Observation) -> Iterator[Finding]:
+    if not observation.before.worker.objects:
+        return
+    lost = observation.before.worker.objects.keys() - observation.after.worker.objects.keys()
+    for name, request in observation.after.scheduler.requests.items():
+        for load in request.loads if request.status in (Status.LOADING, Status.ABORTED_LOADING) else ():
+            for fetch in load.fetches:
+                if (load.leaf.name, fetch.label) in lost:
+                    group = wording.group_name(observation.after.configuration, fetch.label.group)
+                    yield (
+                        None,
+                        f"{name}: {load.leaf.name} has still to load [{load.start}, {load.end}) and loses its object "
+                        f"of {group} for {len(fetch.label.prefix)} tokens",
+                    )
+
+
+def sources_are_fenced(observation: Observation) -> Iterator[Finding]:
+    """A block that is taken in a step must not be the source of a save that was pending before and still is."""
+    if observation.plan is None:
+        return
+    taken = set(observation.plan.taken)
+    for name, store in observation.after.scheduler.stores.items():
+        before = observation.before.scheduler.stores[name].pending
+        for save in store.pending:
+            if save.block in taken and save in before:
+                group = wording.group_name(observation.after.configuration, save.label.group)
+                yield (
+                    None,
+                    f"block {save.block} changes hands while {name} has still to save it for {len(save.label.prefix)} "
+                    f"tokens of {save.request} in {group}",
+                )
+
+
 ENTRIES = (
     Invariant(
         id="LOAD-SOURCE",
@@ -140,7 +174,6 @@ ENTRIES = (
         reason="A second loader writes into the same blocks, at any time.",
         reports=("vllm #18232", "vllm #51846", "vllm #53250", "LMCache #4355"),
         proof="composition: the winner alone is assigned tokens, and they are those it answered",
-        waits_for="completions reported by several children",
         predicate=one_source,
     ),
     Invariant(
@@ -185,7 +218,7 @@ ENTRIES = (
         statement="What backs the answer that is used stays until the load ends; a dropped answer pins nothing.",
         reason="Between answer and load other requests evict from the store.",
         reports=("vllm #39702", "vllm #42289"),
-        waits_for="stores whose objects can be evicted; blocks of a loading request are covered by OWN-EXCLUSIVE",
+        predicate=loads_are_pinned,
     ),
     Invariant(
         id="LOAD-ROLLBACK",
@@ -207,6 +240,6 @@ ENTRIES = (
         "caused the reallocation.",
         reason="The store would save the next owner's content under the former owner's key.",
         reports=("vllm #51358", "vllm #46951", "vllm #42959"),
-        waits_for="saves",
+        predicate=sources_are_fenced,
     ),
 )

@@ -54,11 +54,9 @@ def label_is_content(observation: Observation) -> Iterator[Finding]:
 def mislabelled_saves(observation: Observation) -> Iterator[Save]:
     """Saves that left an object with other content than its key says. Not those of a request that had read wrongly, nor
     of a block that was cached wrongly before: what is reported is that."""
-    if not observation.saved:
-        return
     configuration, after = observation.after.configuration, observation.after
     before = observation.before
-    for save in observation.saved:
+    for save in (*observation.flushed, *observation.saved):
         key = (save.leaf, save.label)
         if key in before.worker.objects or contains(after.worker.objects[key], promised(configuration, save.label)):
             continue
@@ -107,8 +105,10 @@ def written_before_read(observation: Observation) -> Iterator[Finding]:
             yield case, f"{message}; it is written later in the same step"
     if isinstance(observation.action, Reset) and any(observation.after.scheduler.pool.labels):
         yield None, "blocks are still cached after a reset"
-    if isinstance(observation.action, Reset) and observation.after.worker.objects:
-        yield None, "objects are still stored after a reset"
+    if isinstance(observation.action, Reset):
+        for name, store in observation.after.scheduler.stores.items():
+            if store.keys or store.pending:
+                yield None, f"{name} still has objects, or saves to be done, after a reset"
 
 
 ENTRIES = (

@@ -205,6 +205,15 @@ def _second_attention_spec(setting: Setting) -> bool:
     return setting.configuration_class.second_attention_spec
 
 
+def _draws_peers(setting: Setting) -> bool:
+    return Feature.PEERS in setting.features
+
+
+def _peer_used_up(observation: Observation) -> bool:
+    requests = observation.before.scheduler.requests
+    return any(requests[decision.request].transferred for decision in _decisions(observation))
+
+
 def _draws_stores(setting: Setting) -> bool:
     return Feature.STORES in setting.features
 
@@ -229,6 +238,18 @@ def _joined_hit(observation: Observation) -> bool:
         for decision, leaf, answer in said_by_stores(observation)
         for deeper in (decision.asked + answer.tokens + configuration.scheduler_block,)
         if deeper < len(decision.prefix)
+    )
+
+
+def _gives_up(observation: Observation) -> bool:
+    if observation.plan is None:
+        return False
+    after = observation.after.scheduler.stores
+    return any(
+        save not in store.pending and save.label not in store.keys
+        for name, before in observation.before.scheduler.stores.items()
+        for store in (after[name],)
+        for save in before.pending
     )
 
 
@@ -380,6 +401,20 @@ ENTRIES = (
         occurs=lambda observation: isinstance(observation.action, Reset),
     ),
     Sometimes(
+        id="TRANSFERRED",
+        statement="A request is admitted with E > 0 from a peer.",
+        occurs=lambda observation: any(load.held for admission in observation.admissions for load in admission.loads),
+        applies_to="campaigns with peers",
+        applies=_draws_peers,
+    ),
+    Sometimes(
+        id="PEER-USED-UP",
+        statement="A request that had a peer is admitted again, and the peer answers 0.",
+        occurs=_peer_used_up,
+        applies_to="campaigns with peers",
+        applies=_draws_peers,
+    ),
+    Sometimes(
         id="STORED",
         statement="A store saves a recurrent state and attention KV.",
         occurs=lambda observation: (
@@ -406,6 +441,30 @@ ENTRIES = (
         id="JOINED-HIT",
         statement="A store has the attention of a deeper boundary than the one it answers, and lacks a state there.",
         occurs=_joined_hit,
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-OUTLIVES-REQUEST",
+        statement="A save is done after its request has ended.",
+        occurs=lambda observation: any(
+            save.request not in observation.before.scheduler.requests
+            for save in (*observation.flushed, *observation.saved)
+        ),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-FLUSHED",
+        statement="A block changes hands, and a pending save of it is done first.",
+        occurs=lambda observation: bool(observation.flushed),
+        applies_to=_WITH_STORES,
+        applies=_draws_stores,
+    ),
+    Sometimes(
+        id="SAVE-GIVEN-UP",
+        statement="A block changes hands, and a pending save of it is given up.",
+        occurs=_gives_up,
         applies_to=_WITH_STORES,
         applies=_draws_stores,
     ),

@@ -9,7 +9,7 @@ from model.connector import Leaf, leaves_of
 from model.policy import Answer
 from model.pool import Label
 from model.store import Store, found, needed
-from model.store_rules import Match, StoreRules
+from model.store_rules import StateSource, StoreRules
 from model.system import Observation, System
 from properties import wording
 
@@ -17,6 +17,11 @@ from properties import wording
 def objects_of(system: System, leaf: Leaf) -> frozenset[Label]:
     """Keys of the objects that the leaf has."""
     return frozenset(label for name, label in system.worker.objects if name == leaf.name)
+
+
+def objects_to_be(system: System, leaf: Leaf) -> frozenset[Label]:
+    """Keys of the objects that the leaf has, or will have once its pending saves are done."""
+    return objects_of(system, leaf).union(save.label for save in system.scheduler.stores[leaf.name].pending)
 
 
 def store_leaves(system: System) -> tuple[Leaf, ...]:
@@ -102,11 +107,11 @@ def half_saved(observation: Observation) -> Iterator[str]:
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
     states = [label for label in new if configuration.groups[label.group].recurrent]
-    for leaf in store_leaves(after) if observation.saved else ():
+    for leaf in store_leaves(after) if observation.plan is not None and observation.plan.saves else ():
         assert leaf.store is not None
-        if leaf.store.match is Match.ATTENTION_ONLY:
+        if leaf.store.state_source is StateSource.NOT_KEPT:
             continue
-        keys = objects_of(after, leaf)
+        keys = objects_to_be(after, leaf)
         for label in states:
             attention = [
                 key

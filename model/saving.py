@@ -1,0 +1,82 @@
+"""Saves between their announcement and their end: what guards the blocks that they read.
+
+Mirrors `MooncakeStoreScheduler._reference_save_blocks` and `update_connector_output` (mooncake/store/scheduler.py), and
+the fences of `OffloadingConnectorScheduler._build_connector_meta` (offloading/scheduler.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from model import store as storing
+from model.connector import Leaf, leaves_of
+from model.plan import Load, Save, StepPlan
+from model.scheduler import Scheduler
+from model.store_rules import Guard
+
+
+def store_leaves(scheduler: Scheduler) -> dict[str, Leaf]:
+    """Leaves that keep objects, by name."""
+    connector = scheduler.configuration.connector
+    leaves = () if connector is None else leaves_of(connector)
+    return {leaf.name: leaf for leaf in leaves if leaf.store is not None}
+
+
+def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load]) -> tuple[Scheduler, tuple[Save, ...]]:
+    """The step takes blocks: pending saves of them are done first or given up, as each store's guard has it. Returns
+    what has to be saved before anything is written."""
+    if not any(store.pending for store in scheduler.stores.values()):
+        return scheduler, ()
+    announced = tuple(announced)
+    flushed: list[Save] = []
+    for name, leaf in store_leaves(scheduler).items():
+        store = scheduler.stores[name]
+        due, given_up = storing.changing_hands(leaf, store, plan, announced)
+        flushed += due
+        left = tuple(save for save in store.pending if save not in given_up)
+        scheduler = scheduler.with_store(name, attrs.evolve(store, pending=left))
+    return done(scheduler, tuple(flushed)), tuple(flushed)
+
+
+def announce(scheduler: Scheduler, saves: Iterable[Save]) -> tuple[Scheduler, tuple[Save, ...]]:
+    """The step is over and these saves are due. Returns those that are done at once; the others are pending."""
+    leaves = store_leaves(scheduler)
+    at_once: list[Save] = []
+    for save in saves:
+        rules = leaves[save.leaf].store
+        assert rules is not None
+        if not rules.delayed:
+            at_once.append(save)
+            continue
+        store = scheduler.stores[save.leaf]
+        scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, pending=(*store.pending, save)))
+        if rules.guard is Guard.REFERENCE:
+            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.touch((save.block,)))
+    return done(scheduler, tuple(at_once)), tuple(at_once)
+
+
+def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
+    """The worker reports that these saves have taken place: from now on lookups find the objects."""
+    leaves = store_leaves(scheduler) if saves else {}
+    for save in saves:
+        store = scheduler.stores[save.leaf]
+        if save in store.pending:
+            rules = leaves[save.leaf].store
+            assert rules is not None
+            if rules.guard is Guard.REFERENCE:
+                scheduler = attrs.evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+        left = tuple(other for other in store.pending if other != save)
+        scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, keys=store.keys | {save.label}, pending=left))
+    return scheduler
+
+
+def referenced(scheduler: Scheduler) -> tuple[int, ...]:
+    """Blocks that pending saves reference, once for each reference."""
+    return tuple(
+        save.block
+        for name, leaf in store_leaves(scheduler).items()
+        if leaf.store is not None and leaf.store.guard is Guard.REFERENCE
+        for save in scheduler.stores[name].pending
+    )
