@@ -115,8 +115,24 @@ class Configuration:
 
     @property
     def scheduler_block(self) -> int:
-        """LCM of the groups' blocks, in tokens; every hit is a multiple of it when partial tails cannot occur."""
+        """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
+
+    @property
+    def fine_grained(self) -> bool:
+        """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
+
+        A Mamba block is wider than the hash unit, and so is no sliding window's: its lookup knows only whole blocks.
+        """
+        windows = (group for group in self.groups if group.kind is GroupKind.SLIDING_WINDOW)
+        return self.mamba_block not in (None, self.hash_block) and all(
+            group.block == self.hash_block for group in windows
+        )
+
+    @property
+    def hit_alignment(self) -> int:
+        """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
+        return self.hash_block if self.fine_grained else self.scheduler_block
 
     @property
     def mamba_block(self) -> int | None:
@@ -144,19 +160,6 @@ class Configuration:
         return tuple(tuple(merged[group]) for group in full_first)
 
     @property
-    def partial_tails(self) -> bool:
-        """Whether hits are multiples of the hash unit and may end inside a block.
-
-        A Mamba block is wider than the hash unit, and every other group can be looked up as finely
-        (`partial_hash_hits_enabled`, vllm/v1/core/kv_cache_utils.py).
-        """
-        fine = all(
-            group.recurrent or group.kind is GroupKind.FULL_ATTENTION or group.block == self.hash_block
-            for group in self.groups
-        )
-        return fine and any(group.recurrent and group.block > self.hash_block for group in self.groups)
-
-    @property
     def has_draft_model(self) -> bool:
         """Whether some group holds layers of a draft model."""
         return any(group.draft for group in self.groups)
@@ -180,7 +183,7 @@ class Configuration:
         return next(
             kind
             for kind in ConfigurationClass
-            if (kind.second_attention_spec, kind.partial_tails) == (second, self.partial_tails)
+            if (kind.second_attention_spec, kind.partial_tails) == (second, self.fine_grained)
         )
 
 

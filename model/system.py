@@ -24,9 +24,11 @@ from model.plan import Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.request import Request, Status
+from model.reservation import Allotment
 from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
-from model.store_rules import LoadPins, MissingObject
+from model.store import Store
+from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -50,8 +52,9 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back. `flushed` are saves
-    that were done before the step wrote anything, `saved` those after it, or by the action.
+    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back; `allotments` are
+    the blocks that were estimated and taken for requests. `flushed` are saves that were done before the step wrote
+    anything, `saved` those after it, or by the action.
     """
 
     action: Action
@@ -64,6 +67,7 @@ class Observation:
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
@@ -150,9 +154,10 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one."""
+    loaded or hit one included, and the running one. A partial tail that it hits is held until it is copied."""
     return sum(
-        min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block)
+        (min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block))
+        + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
 
@@ -173,7 +178,8 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
     scheduler, saved = saving.announce(scheduler, (save for save in plan.saves if save.request not in rolled_back))
     worker = working.save(worker, saved)
     scheduler = scheduling.sample(scheduler, plan)
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
+    assertion = planned.assertion or scheduling.second_report(system.scheduler)
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -185,6 +191,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
         rolled_back=rolled_back,
+        allotments=planned.allotments,
         flushed=flushed,
         saved=saved,
     )
@@ -228,9 +235,17 @@ def _evict_object(system: System, action: EvictObject) -> System:
         )
     if label in _pinned(system, action.leaf):
         return system
-    scheduler = system.scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
+    scheduler = system.scheduler
+    if action.rank == 0 or _store_rules(system, action.leaf).agreement is Agreement.EVERY_RANK:
+        scheduler = scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
     objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
     return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
+
+
+def _store_rules(system: System, leaf: str) -> StoreRules:
+    rules = saving.store_leaves(system.scheduler)[leaf].store
+    assert rules is not None
+    return rules
 
 
 def _pinned(system: System, leaf: str) -> set[Label]:
@@ -284,8 +299,13 @@ def _reset(system: System) -> System:
     if any(pool.refs):
         raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
-        worker=attrs.evolve(system.worker, objects={}),
-    )
+    system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    for name in system.scheduler.stores:
+        if _store_rules(system, name).at_reset is AtReset.EMPTIED:
+            objects = {key: held for key, held in system.worker.objects.items() if key[0] != name}
+            system = attrs.evolve(
+                system,
+                scheduler=system.scheduler.with_store(name, Store()),
+                worker=attrs.evolve(system.worker, objects=objects),
+            )
+    return system

@@ -9,7 +9,7 @@ from model.configuration import ConfigurationClass
 from model.lookup import Accepted, reconcile
 from model.policy import Policy
 from properties.policy_guard import PolicyRaised, guarded
-from solver.confirm import reproduced
+from solver.confirm import minimal
 from solver.finding import Finding, violated
 from solver.scenario import BLOCK, Scenario, ScenarioSpec, specs_of
 
@@ -21,7 +21,7 @@ REPLAYS = 20
 
 
 def small_caches(configuration_class: ConfigurationClass) -> Iterator[Scenario]:
-    """Every cache for a request of a few tokens, the shortest requests first."""
+    """Every cache for a request of a few tokens that one request can leave, the shortest requests first."""
     tails = configuration_class.partial_tails
     unit = 1 if tails else BLOCK
     for tokens in range(1, (MOST_TOKENS_WITH_TAILS if tails else MOST_TOKENS) + 1):
@@ -29,7 +29,9 @@ def small_caches(configuration_class: ConfigurationClass) -> Iterator[Scenario]:
         subsets = [frozenset(chosen) for size in range(len(boundaries) + 1) for chosen in _choices(boundaries, size)]
         second = configuration_class.second_attention_spec
         for full, windows, states in itertools.product((0, *boundaries), subsets if second else (None,), subsets):
-            yield Scenario(tokens, full, states, windows, unit=unit)
+            scenario = Scenario(tokens, full, states, windows, unit=unit)
+            if scenario.can_be_built:
+                yield scenario
 
 
 def _choices(boundaries: range, size: int) -> Iterator[tuple[int, ...]]:
@@ -45,8 +47,8 @@ def run_lookup(policy: Policy, scenario: Scenario) -> Lookup:
     checked = guarded(policy)
     cap = checked.cap(scenario.tokens)
     specs = specs_of(scenario, cap)
-    common, accepted = reconcile(checked, specs, cap)  # type: ignore[arg-type]
-    return specs, cap, common, accepted
+    reconciled = reconcile(checked, specs, cap)  # type: ignore[arg-type]
+    return specs, cap, reconciled.common, reconciled.accepted
 
 
 def grows(lookup: Lookup) -> bool:
@@ -84,7 +86,7 @@ def search(
     """A replayed trace from a small cache for which the lookup is `wrong`; or why there is none."""
     example = ""
     for scenario, _ in itertools.islice(where(policy, wrong, configuration_class), REPLAYS):
-        trace = reproduced(policy, property, None, scenario)
+        trace = minimal(policy, property, None, scenario.trace())
         if trace is not None:
             return violated(trace)
         example = example or str(scenario)
@@ -98,7 +100,7 @@ def search_raising(policy: Policy) -> Finding | str:
             try:
                 run_lookup(policy, scenario)
             except PolicyRaised:
-                trace = reproduced(policy, "POLICY-TOTAL", None, scenario)
+                trace = minimal(policy, "POLICY-TOTAL", None, scenario.trace())
                 if trace is not None:
                     return violated(trace)
     return "no cache of a few tokens shows it"

@@ -22,7 +22,7 @@ from properties.requirements import release_of
 from properties.verdict import Case, Cell
 from solver import caches
 from solver.arithmetic import exact
-from solver.confirm import leaf, reproduced
+from solver.confirm import leaf, minimal
 from solver.finding import Finding, violated
 from solver.obligation import Obligation
 from solver.scenario import BLOCK, MOST_TOKENS, Scenario
@@ -49,6 +49,8 @@ from solver.world import (
     S,
     SpecSymbols,
 )
+
+DEEPEST_CACHED = z3.Int("deepest boundary at which anything is cached")
 
 RLIMIT = 5_000_000
 CORRECTIONS = 60
@@ -78,12 +80,10 @@ def counterexample(
     reason = f"no counterexample of at most {MOST_TOKENS} tokens was found that a run can reach"
     scenarios = _scenarios(policy, obligation, decision, cell, lookup_is_sound)
     for scenario in itertools.islice(scenarios, REPLAYS):
-        trace = reproduced(policy, property, case, scenario)
+        trace = minimal(policy, property, case, scenario.trace())
         if trace is not None:
             return violated(trace)
         reason = f"not reproduced on the model, for example with {scenario}"
-        if scenario.unit < BLOCK:
-            break  # the model does not run partial tails
     return reason
 
 
@@ -171,7 +171,9 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     specs = _specs(cell)
     for spec in specs:
         yield from _greatest_valid(spec, tokens, cell)
-    yield from (REFERENCE.valid(n) == (FULL == n) for n in range(tokens + 1))
+    yield from (REFERENCE.valid(n) == (n <= FULL) for n in range(tokens + 1))
+    if cell.configuration_class.partial_tails:
+        yield from _can_be_built(tokens, specs)
     yield WITNESS.hit == RECURRENT.hit
     yield from (WITNESS.valid(n) == RECURRENT.valid(n) for n in range(tokens + 1))
     hits = [FULL, *(spec.hit for spec in specs)]
@@ -184,6 +186,19 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     yield z3.Not(ASYNCHRONOUS)
     to_boundary = B - decision.resume % B
     yield FIRST_CHUNK == z3.If(to_boundary < N - decision.resume, to_boundary, N - decision.resume)
+
+
+def _can_be_built(tokens: int, specs: tuple[SpecSymbols, ...]) -> Iterator[z3.BoolRef]:
+    """As `Scenario.can_be_built`: only at the deepest boundary is something cached inside a block, and the second spec
+    is full attention."""
+    yield FULL <= DEEPEST_CACHED
+    yield z3.Or(FULL % BLOCK == 0, FULL == DEEPEST_CACHED)
+    for n in range(1, tokens + 1):
+        for spec in specs:
+            inside = n % BLOCK > 0 and spec is RECURRENT
+            yield z3.Implies(spec.valid(n), n == DEEPEST_CACHED if inside else n <= DEEPEST_CACHED)
+        if SECOND in specs:
+            yield z3.Implies(SECOND.valid(n), SECOND.valid(n - 1))
 
 
 def _greatest_valid(spec: SpecSymbols, tokens: int, cell: Cell) -> Iterator[z3.BoolRef]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import attrs
 
 from model.connector import Composite, Connector, Contract, Leaf
-from model.errors import IllegalAction, UnsupportedConfiguration
+from model.errors import IllegalAction
 from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.policy_guard import PolicyLoops
 from properties.replay import replay
 from properties.verdict import Case, Cell
-from solver.scenario import MOST_ACTIONS, Scenario
+from solver.scenario import MOST_ACTIONS
 
 
 def confirmed(policy: Policy, property: str, case: Case | None, trace: Trace) -> Trace | None:
@@ -38,15 +38,6 @@ def minimal(policy: Policy, property: str, case: Case | None, trace: Trace) -> T
         actions = found.actions[:position] + found.actions[position + 1 :]
         found = confirmed(policy, property, case, attrs.evolve(found, actions=actions)) or found
     return found
-
-
-def reproduced(policy: Policy, property: str, case: Case | None, scenario: Scenario) -> Trace | None:
-    """`minimal` for the trace of a scenario; None too for what the model does not run (partial tails)."""
-    try:
-        trace = scenario.trace()
-    except UnsupportedConfiguration:
-        return None
-    return minimal(policy, property, case, trace)
 
 
 def adapted(trace: Trace, cell: Cell) -> Trace | None:

@@ -19,7 +19,11 @@ from model.tokens import Segment
 from model.trace import Trace
 
 BLOCK = 2
-"""Tokens of every block in a scenario, but for a sliding window that has to be looked up as finely as partial tails."""
+"""Tokens of every block in a scenario, but for that of a second full-attention spec."""
+
+WINDOW = 3
+"""Sliding window of the second attention spec, in tokens: it sees one block below a boundary, so any of its boundaries
+can be valid without the others."""
 
 MOST_ACTIONS = 8
 MOST_TOKENS = 9
@@ -30,8 +34,8 @@ class Scenario:
     """What is cached when a request of `tokens` tokens arrives, and what the leaves answer.
 
     `unit` is the unit of hits in tokens: BLOCK, or 1 where they may end in partial tails. `full` is the full-attention
-    hit; `recurrent` and `second` are the valid boundaries (tokens) of the Mamba spec and of the sliding-window spec;
-    `second` is None without one.
+    hit; `recurrent` and `second` are the valid boundaries (tokens) of the Mamba spec and of a second attention spec: a
+    sliding window or, where hits may end in partial tails, full attention in blocks of `unit`. None: there is none.
     """
 
     tokens: int
@@ -46,9 +50,12 @@ class Scenario:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        # The window sees one block below a boundary, so any of its boundaries can be valid without the others.
-        second = () if self.second is None else (Group(GroupKind.SLIDING_WINDOW, self.unit, self.unit + 1),)
-        return (Group(GroupKind.FULL_ATTENTION, BLOCK), *second, Group(GroupKind.MAMBA, BLOCK))
+        mamba = Group(GroupKind.MAMBA, BLOCK)
+        if self.second is None:
+            return Group(GroupKind.FULL_ATTENTION, BLOCK), mamba
+        window = Group(GroupKind.SLIDING_WINDOW, BLOCK, WINDOW)
+        second = window if self.unit == BLOCK else Group(GroupKind.FULL_ATTENTION, self.unit)
+        return Group(GroupKind.FULL_ATTENTION, BLOCK), second, mamba
 
     @property
     def deepest(self) -> int:
@@ -56,9 +63,17 @@ class Scenario:
         boundaries: tuple[int, ...] = (self.full, *self.recurrent, *(self.second or ()))
         return max(boundaries)
 
+    @property
+    def can_be_built(self) -> bool:
+        """Whether one request can leave such a cache: only where it ends is something cached inside a block, and full
+        attention has all that is below its hit."""
+        inside = {boundary for boundary in (self.full, *self.recurrent) if boundary % BLOCK}
+        closed = self.unit == BLOCK or self.second is None or self.second == frozenset(range(1, len(self.second) + 1))
+        return inside <= {self.deepest} and closed
+
     def __str__(self) -> str:
         hits = f"full attention up to {self.full}, states at {sorted(self.recurrent)}"
-        second = "" if self.second is None else f", windows at {sorted(self.second)}"
+        second = "" if self.second is None else f", a second attention spec at {sorted(self.second)}"
         answers = "".join(f", {a.leaf} answers E = {a.answers[0].tokens}" for a in self.answers)
         return f"N = {self.tokens}, {hits}{second}{answers}"
 
@@ -89,13 +104,18 @@ class Scenario:
         yield Step()
 
     def _evictions(self) -> Iterator[Evict]:
+        ends = [*range(BLOCK, self.deepest + 1, BLOCK)]
+        if self.deepest % BLOCK:
+            ends.append(self.deepest)
         if self.full < self.deepest:
-            yield Evict(0, "filler", self.full + BLOCK)
-        for group, valid in ((1, self.second), (len(self.groups) - 1, self.recurrent)):
-            if valid is not None:
-                for boundary in range(BLOCK, self.deepest + 1, BLOCK):
-                    if boundary not in valid:
-                        yield Evict(group, "filler", boundary)
+            yield Evict(0, "filler", next(end for end in ends if end > self.full))
+        if self.second is not None:
+            yield from (Evict(1, "filler", end) for end in self._boundaries if end not in self.second)
+        yield from (Evict(len(self.groups) - 1, "filler", end) for end in ends if end not in self.recurrent)
+
+    @property
+    def _boundaries(self) -> range:
+        return range(self.unit, self.deepest + 1, self.unit)
 
 
 @attrs.frozen
@@ -114,10 +134,14 @@ class ScenarioSpec:
     def find(self, bound: int) -> int:
         return max((boundary for boundary in self.boundaries if boundary <= bound), default=0)
 
+    def searched_from(self, candidate: int) -> ScenarioSpec:
+        """A set is searched anew for every candidate."""
+        return self
+
 
 def specs_of(scenario: Scenario, cap: int) -> tuple[ScenarioSpec, ...]:
     """The specs of a scenario as the reconciling lookup visits them: full attention first."""
-    full = frozenset((*range(BLOCK, scenario.full + 1, BLOCK), scenario.full)) - {0}
+    full = frozenset(range(scenario.unit, scenario.full + 1, scenario.unit))
     attention = (full,) if scenario.second is None else (full, scenario.second)
     return (
         *(ScenarioSpec(valid, recurrent=False, cap=cap) for valid in attention),

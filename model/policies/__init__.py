@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from model.errors import PolicyError
 from model.policies.adjusted import AuxiliaryOutputs, PrefixReplay
+from model.policies.mutants import MUTANTS
 from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, NeverDeeper, ReferenceGroup
 from model.policies.reference import Reference
 from model.policies.vllm import ERAS, of_release
@@ -33,8 +34,8 @@ PROPOSED: dict[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The policy called `name`; raises PolicyError."""
-    known = {**POLICIES, **ADJUSTED, **PROPOSED}
+    """The policy called `name`: shipped, proposed, or a mutant; raises PolicyError."""
+    known = {**POLICIES, **ADJUSTED, **PROPOSED, **MUTANTS}
     if name not in known:
         raise PolicyError(f"there is no policy {name!r}; use one of {', '.join(known)}")
     return known[name]
