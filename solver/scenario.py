@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import attrs
 
-from model.actions import Action, Arrive, Drain, Evict, LeafAnswers, Step
+from model.actions import Abort, Action, Arrive, Drain, Evict, LeafAnswers, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Connector
-from model.release import NEWEST, Release
+from model.release import NEWEST, PromptTail, Release
 from model.tokens import Segment
 from model.trace import Trace
 
@@ -96,12 +96,23 @@ class Scenario:
     def _actions(self) -> Iterator[Action]:
         shared = self.deepest
         if shared:
-            yield Arrive("filler", (Segment("x", shared),), (Segment("o", 1),))
-            yield Drain()
+            yield from self._filling(shared)
             yield from self._evictions()
         prompt = (Segment("x", min(shared, self.tokens)), Segment("y", self.tokens - min(shared, self.tokens)))
         yield Arrive("probe", tuple(part for part in prompt if part.length), (Segment("p", 1),), self.answers)
         yield Step()
+
+    def _filling(self, tokens: int) -> Iterator[Action]:
+        """A request that leaves everything cached that it has computed of its first `tokens` tokens."""
+        below_the_last = self.release.prompt_tail is PromptTail.BELOW_LAST_TOKEN
+        if self.unit == BLOCK or not below_the_last:
+            yield Arrive("filler", (Segment("x", tokens),), (Segment("o", 1),))
+            yield Drain()
+            return
+        # Its last token, which would fill the block or be cached no more, is never run.
+        yield Arrive("filler", (Segment("x", tokens + 1),), (Segment("o", 1),))
+        yield from (Step() for _ in range(-(-tokens // BLOCK)))
+        yield Abort("filler")
 
     def _evictions(self) -> Iterator[Evict]:
         ends = [*range(BLOCK, self.deepest + 1, BLOCK)]
