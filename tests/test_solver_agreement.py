@@ -160,6 +160,7 @@ def given(policy: Policy, situation: Situation, decision: world.Decision) -> lis
     numbers = [
         (world.N, situation.N),
         (world.S, BLOCK),
+        (world.COPIED_BEFORE_LOAD, 0),
         (world.CAP, policy.cap(situation.N)),
         (world.FULL, summary.full_attention),
         (world.SHALLOWEST, summary.shallowest),
@@ -173,6 +174,7 @@ def given(policy: Policy, situation: Situation, decision: world.Decision) -> lis
     truths = [
         (world.CONNECTED, situation.claims is not None),
         (world.CLAIMS, situation.claims is True),
+        (world.ASYNCHRONOUS, False),
         (decision.per_group, summary.lookup is PER_GROUP),
     ]
     return [(symbol, z3.IntVal(number)) for symbol, number in numbers] + [
