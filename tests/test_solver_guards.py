@@ -26,7 +26,7 @@ def guards(results: tuple[Result, ...]) -> dict[str, set[str]]:
     ("name", "needed"),
     [
         ("vllm-0.28", {"HIT-RESUME", "LOAD-SOURCE", "ASK-UNKNOWN"}),
-        ("reference", {"HIT-RESUME", "HIT-COVER", "GEO-INTERVAL", "LOAD-SOURCE", "ASK-UNKNOWN"}),
+        ("reference", {"HIT-RESUME", "HIT-COVER", "GEO-INTERVAL", "POLICY-TOTAL", "LOAD-SOURCE", "ASK-UNKNOWN"}),
     ],
 )
 def test_what_the_guards_of_a_policy_are_for(name: str, needed: set[str]) -> None:
