@@ -81,7 +81,7 @@ class Summary:
     load comes first or no group is recurrent."""
 
 
-def usable_tokens(policy: Policy, answer: Answer, asked: int, summary: Summary, N: int) -> int:
+def tokens_used(policy: Policy, answer: Answer, asked: int, summary: Summary, N: int) -> int:
     """What the optional part `usable` of a policy makes of an answer: the tokens that `settle` gets to see."""
     usable = getattr(policy, "usable", None)
     tokens: int = answer.tokens if usable is None else usable(answer, asked, summary, N)
