@@ -559,7 +559,7 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
             return result
 
     patch.setattr(model.scheduler, "admit", admitting)
-    execute, recover = model.worker.execute, model.system.recover
+    execute, roll_back = model.worker.execute, model.system.roll_back_failed_loads
     executed: dict[str, Any] = {}
 
     def executing(configuration: Any, worker: Any, plan: Any) -> Any:
@@ -568,15 +568,15 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         recorder.executed(plan)
         return result
 
-    def recovering(scheduler: Any, step: Any) -> Any:
+    def rolling_back(scheduler: Any, plan: Any) -> Any:
         recorder.rolling_back = True
-        recovered = recover(scheduler, step)
+        after, names = roll_back(scheduler, plan)
         recorder.rolling_back = False
-        recorder.rolled_back(scheduler, step.plan, executed["worker"], recovered.scheduler, recovered.rolled_back)
-        return recovered
+        recorder.rolled_back(scheduler, plan, executed["worker"], after, names)
+        return after, names
 
     patch.setattr(model.worker, "execute", executing)
-    patch.setattr(model.system, "recover", recovering)
+    patch.setattr(model.system, "roll_back_failed_loads", rolling_back)
     end_load, finish = model.scheduler.end_load, model.scheduler.finish
 
     def ending_load(scheduler: Any, name: str, succeeded: bool) -> Any:
