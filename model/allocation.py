@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration, Group
+from model.configuration import Configuration, Group, StateMode
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
@@ -82,8 +82,8 @@ def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[
 def extend(
     configuration: Configuration, pool: Pool, request: Request, tokens: int
 ) -> tuple[Pool, Request, tuple[Copy, ...]]:
-    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end. Before
-    that, a partial tail in which the request would write is copied; the copies are returned.
+    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end, if it
+    keeps no others. Before that, a partial tail in which the request would write is copied; the copies are returned.
 
     A request that runs keeps its block, for its worker's table only grows; another one goes on in the copy.
     """
@@ -94,7 +94,8 @@ def extend(
     took_state = False
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         missing = max(0, columns_for(tokens, group.block) - len(table))
-        nulls = max(0, missing - 1) if group.recurrent else 0
+        sparse = group.recurrent and configuration.state_mode is StateMode.ALIGN
+        nulls = max(0, missing - 1) if sparse else 0
         pool, taken = pool.take(missing - nulls + (index in tails))
         if index in tails:
             replaces = not (group.recurrent and ran)

@@ -127,6 +127,16 @@ class ChunkGuard(enum.Enum):
     """Those before the last boundary at which a hit can be, which a draft model lowers by a block (0.26)."""
 
 
+class StateWrites(enum.Enum):
+    """Which blocks of a chunk get the state at their end, where states are written in every block."""
+
+    EVERY_BLOCK = "every_block"
+    """All that the chunk completes."""
+    BLOCKS_BEGUN_BY_THE_CHUNK = "blocks_begun_by_the_chunk"
+    """Those that the chunk completes, but the one in which it begins: that keeps what an earlier chunk left (some
+    kernels: vLLM #34587)."""
+
+
 class ReplayBoundaries(enum.Enum):
     """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
 
@@ -190,6 +200,7 @@ class Release:
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
     chunk_grid: ChunkGrid = ChunkGrid.MAMBA_BLOCK
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
+    state_writes: StateWrites = StateWrites.EVERY_BLOCK
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP

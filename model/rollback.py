@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from model.configuration import StateMode
 from model.plan import Chunk, Load, StepPlan, Table
 from model.request import Request, Status
 from model.scheduler import Scheduler, preempt
@@ -52,11 +53,13 @@ def _destinations(scheduler: Scheduler, load: Load) -> set[int]:
 
 
 def _written(scheduler: Scheduler, chunk: Chunk) -> set[int]:
-    """Blocks that the chunk wrote: attention from its first token on, recurrent the running block."""
+    """Blocks that the chunk wrote: attention from its first token on, recurrent the running block, or from its first
+    token on as well."""
+    sparse = scheduler.configuration.state_mode is StateMode.ALIGN
     request: Request = scheduler.requests[chunk.request]
     return {
         block
         for group, table in zip(scheduler.configuration.groups, request.tables, strict=True)
-        for block in table[-1 if group.recurrent else chunk.computed // group.block :]
+        for block in table[-1 if group.recurrent and sparse else chunk.computed // group.block :]
         if block
     }

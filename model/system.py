@@ -14,7 +14,7 @@ from model import scheduler as scheduling
 from model import worker as working
 from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Admission
-from model.configuration import Configuration, Eviction
+from model.configuration import Configuration, Eviction, StateMode
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
@@ -155,8 +155,9 @@ def _arrive(system: System, action: Arrive) -> System:
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
     loaded or hit one included, and the running one. A partial tail that it hits is held until it is copied."""
+    sparse = configuration.state_mode is StateMode.ALIGN
     return sum(
-        (min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block))
+        (min(2, columns_for(tokens, group.block)) if group.recurrent and sparse else columns_for(tokens, group.block))
         + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )

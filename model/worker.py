@@ -180,8 +180,9 @@ class _Execution:
         running_column = None
         for group, block in self._recurrent_groups():
             running_column = column_ending_at(chunk.end, block)
-            state = RecurrentState(group, chunk.prefix[: chunk.end]) if sound else TAINTED
-            self.memory = self.memory.write(mirror.block(group, running_column), state)
+            for boundary in self.configuration.written_states(chunk.computed, chunk.end):
+                state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
+                self.memory = self.memory.write(mirror.block(group, column_ending_at(boundary, block)), state)
         self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound)
 
     def _outcome(self, chunk: Chunk, *, sound: bool) -> ChunkOutcome:

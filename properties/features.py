@@ -18,5 +18,7 @@ class Feature(enum.Enum):
     """Some attention groups hold layers of a draft model: their hits drop a block."""
     SPARSE_RETENTION = "sparse retention"
     """Not every state and window is cached."""
+    EVERY_STATE = "every state"
+    """Recurrent states may be written at the end of every block."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""

@@ -14,7 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
 from model.store_rules import Guard, StoreRules
@@ -147,6 +147,8 @@ def configurations(
         drafts = draw(_DRAFTS)
         groups = [attrs.evolve(group, draft=_may_draft(group) and at in drafts) for at, group in enumerate(groups)]
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    if Feature.EVERY_STATE in features and draw(st.booleans()):
+        scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)

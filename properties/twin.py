@@ -197,6 +197,8 @@ class _Run:
         self.upper = attentions(configuration.groups)
         self.lower_states: dict[int, list[int]] = {}
         self.upper_states: dict[int, int] = {}
+        self.written: dict[int, dict[int, Pair]] = {index: {} for index in self.recurrent}
+        self.boundaries = frozenset(configuration.written_states(chunk.computed, chunk.end))
         self.attended_lower: list[tuple[int, ...]] = []
 
     @property
@@ -252,6 +254,9 @@ class _Run:
         )
         for index, before in self.upper_states.items():
             self.upper_states[index] = upper_state(index, before, self.chunk.prefix[position], attended)
+            if position + 1 in self.boundaries:
+                lower = self.lower_states[index][position - self.chunk.computed]
+                self.written[index][position + 1] = (lower, self.upper_states[index])
         states = tuple(self.upper_states.values())
         for index, layer in self.upper.items():
             number = upper_kv(index, states, attended)
@@ -261,8 +266,8 @@ class _Run:
 
     def write_states(self) -> None:
         for index, group in self.recurrent.items():
-            state = (self.lower_states[index][-1], self.upper_states[index])
-            self.blocks.fill(self._block(index, column_ending_at(self.chunk.end, group.block)), state)
+            for boundary, state in self.written[index].items():
+                self.blocks.fill(self._block(index, column_ending_at(boundary, group.block)), state)
 
     def _see_computed(self, layers: Mapping[int, Attention], level: int) -> None:
         for index, layer in layers.items():

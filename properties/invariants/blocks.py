@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from model.configuration import StateMode
 from model.execution import BadRead, Reason
 from model.geometry import column_ending_at
 from model.pool import NULL_BLOCK, Label
@@ -183,7 +184,8 @@ def _leaks(system: System) -> Iterator[str]:
     for name, request in system.scheduler.requests.items():
         for group, table in enumerate(request.tables):
             states = sum(block != NULL_BLOCK for block in table)
-            if system.configuration.groups[group].recurrent and states > MOST_STATES:
+            sparse = system.configuration.state_mode is StateMode.ALIGN
+            if system.configuration.groups[group].recurrent and sparse and states > MOST_STATES:
                 yield f"{name} holds {states} recurrent blocks of group {group}"
         if request.status is Status.WAITING and not request.computed and any(request.tables):
             yield f"{name} has computed nothing and holds blocks"
