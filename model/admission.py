@@ -233,7 +233,7 @@ def admit(
     free = pool
     try:
         pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-        pool, request, copies = extend(configuration, pool, request, tokens)
+        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens)
     except PoolExhausted:
         allotment(request.name, expected, free, None)
         raise

@@ -10,7 +10,7 @@ import attrs
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
 from model.geometry import floor_to
-from model.release import NEWEST, ChunkGrid, DraftGroups, Release, Reservation, StateWrites
+from model.release import NEWEST, ChunkGrid, DraftGroups, PromptTail, Release, Reservation, StateWrites
 
 
 class GroupKind(enum.Enum):
@@ -109,7 +109,8 @@ class Configuration:
     `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden). `retention`
     says how sparsely windows and recurrent states are cached (vLLM: `prefix_cache_retention_interval`): None for all of
     them, 0 for replay boundaries and junctions only, else also once in so many tokens. `state_mode` says where states
-    are written.
+    are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
+    from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
     """
 
     groups: tuple[Group, ...]
@@ -121,6 +122,7 @@ class Configuration:
     release: Release = NEWEST
     retention: int | None = None
     state_mode: StateMode = StateMode.ALIGN
+    checkpoint_alignment: int | None = None
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -244,6 +246,11 @@ def _check(configuration: Configuration) -> None:
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
         )
+    if configuration.checkpoint_alignment is not None:
+        if configuration.checkpoint_alignment < 1:
+            raise ConfigurationError(f"a checkpoint alignment of {configuration.checkpoint_alignment}; use 1 or more")
+        if configuration.state_mode is StateMode.ALL or configuration.release.prompt_tail is PromptTail.WITHIN_PROMPT:
+            raise UnsupportedConfiguration("internal checkpoints are modelled in align mode, by the rules of 0.32")
     if configuration.state_mode is StateMode.ALL and configuration.release.reservation is not Reservation.BY_TAKING:
         raise UnsupportedConfiguration("states in every block are not estimated; use reservation by taking")
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})

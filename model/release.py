@@ -137,6 +137,16 @@ class StateWrites(enum.Enum):
     kernels: vLLM #34587)."""
 
 
+class CheckpointStart(enum.Enum):
+    """From where a chunk that ends a prefill may store a checkpoint, and run past the end of the block it begins in."""
+
+    HASH_BOUNDARY = "hash_boundary"
+    """From any hash boundary (from 0.30). A state that lies inside a block stays behind there, and is cached for the
+    block's end."""
+    BLOCK_BOUNDARY = "block_boundary"
+    """Only from the end of a block (0.29)."""
+
+
 class ReplayBoundaries(enum.Enum):
     """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
 
@@ -201,6 +211,7 @@ class Release:
     chunk_grid: ChunkGrid = ChunkGrid.MAMBA_BLOCK
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
     state_writes: StateWrites = StateWrites.EVERY_BLOCK
+    checkpoint_start: CheckpointStart = CheckpointStart.HASH_BOUNDARY
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP

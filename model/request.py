@@ -25,6 +25,14 @@ class Status(enum.Enum):
 
 
 @attrs.frozen
+class Checkpoint:
+    """A state that a chunk stores beside the one at its end: at `boundary` tokens, in `column`."""
+
+    boundary: int
+    column: int
+
+
+@attrs.frozen
 class Request:
     """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
 
@@ -39,7 +47,7 @@ class Request:
     are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
-    report one.
+    report one. `checkpoint` is that of its latest chunk.
     """
 
     name: str
@@ -62,6 +70,7 @@ class Request:
     prefilling: bool = False
     transferred: frozenset[str] = frozenset()
     reported: bool = False
+    checkpoint: Checkpoint | None = None
 
     @property
     def uncomputed(self) -> int:

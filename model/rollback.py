@@ -53,13 +53,14 @@ def _destinations(scheduler: Scheduler, load: Load) -> set[int]:
 
 
 def _written(scheduler: Scheduler, chunk: Chunk) -> set[int]:
-    """Blocks that the chunk wrote: attention from its first token on, recurrent the running block, or from its first
-    token on as well."""
+    """Blocks that the chunk wrote: attention from its first token on, recurrent the running block and that of a
+    checkpoint, or from its first token on as well."""
     sparse = scheduler.configuration.state_mode is StateMode.ALIGN
     request: Request = scheduler.requests[chunk.request]
+    last = -1 if request.checkpoint is None else -2
     return {
         block
         for group, table in zip(scheduler.configuration.groups, request.tables, strict=True)
-        for block in table[-1 if group.recurrent and sparse else chunk.computed // group.block :]
+        for block in table[last if group.recurrent and sparse else chunk.computed // group.block :]
         if block
     }

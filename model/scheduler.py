@@ -227,7 +227,7 @@ class _Step:
         configuration, before = self.scheduler.configuration, self.scheduler.pool
         expected = estimated(configuration, before, request, Need(tokens))
         try:
-            pool, extended, copies = extend(configuration, before, request, tokens)
+            pool, extended, copies = extend(configuration, before, request, request.computed, tokens)
         except PoolExhausted:
             allotment(request.name, expected, before, None)
             raise

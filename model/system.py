@@ -156,8 +156,13 @@ def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
     loaded or hit one included, and the running one. A partial tail that it hits is held until it is copied."""
     sparse = configuration.state_mode is StateMode.ALIGN
+    most = 2 if configuration.checkpoint_alignment is None else 3
     return sum(
-        (min(2, columns_for(tokens, group.block)) if group.recurrent and sparse else columns_for(tokens, group.block))
+        (
+            min(most, columns_for(tokens, group.block))
+            if group.recurrent and sparse
+            else columns_for(tokens, group.block)
+        )
         + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )

@@ -20,5 +20,7 @@ class Feature(enum.Enum):
     """Not every state and window is cached."""
     EVERY_STATE = "every state"
     """Recurrent states may be written at the end of every block."""
+    INTERNAL_CHECKPOINT = "internal checkpoints"
+    """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""

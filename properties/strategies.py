@@ -17,6 +17,7 @@ from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
+from model.release import NEWEST, CheckpointStart
 from model.store_rules import Guard, StoreRules
 from model.system import most_blocks
 from model.tokens import Segment
@@ -149,6 +150,10 @@ def configurations(
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
     if Feature.EVERY_STATE in features and draw(st.booleans()):
         scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
+    elif Feature.INTERNAL_CHECKPOINT in features and draw(st.booleans()):
+        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
+        rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+        scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)

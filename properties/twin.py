@@ -13,6 +13,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
+from model.internal_checkpoint import checkpoint_of
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
@@ -198,7 +199,12 @@ class _Run:
         self.lower_states: dict[int, list[int]] = {}
         self.upper_states: dict[int, int] = {}
         self.written: dict[int, dict[int, Pair]] = {index: {} for index in self.recurrent}
-        self.boundaries = frozenset(configuration.written_states(chunk.computed, chunk.end))
+        block = configuration.mamba_block or 1
+        ends = configuration.written_states(chunk.computed, chunk.end)
+        self.columns = {boundary: column_ending_at(boundary, block) for boundary in ends}
+        stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+        if stored is not None:
+            self.columns[stored.boundary] = stored.column
         self.attended_lower: list[tuple[int, ...]] = []
 
     @property
@@ -254,7 +260,7 @@ class _Run:
         )
         for index, before in self.upper_states.items():
             self.upper_states[index] = upper_state(index, before, self.chunk.prefix[position], attended)
-            if position + 1 in self.boundaries:
+            if position + 1 in self.columns:
                 lower = self.lower_states[index][position - self.chunk.computed]
                 self.written[index][position + 1] = (lower, self.upper_states[index])
         states = tuple(self.upper_states.values())
@@ -265,9 +271,9 @@ class _Run:
         self.outputs.append(output(states, attended))
 
     def write_states(self) -> None:
-        for index, group in self.recurrent.items():
-            for boundary, state in self.written[index].items():
-                self.blocks.fill(self._block(index, column_ending_at(boundary, group.block)), state)
+        for index, written in self.written.items():
+            for boundary, state in written.items():
+                self.blocks.fill(self._block(index, self.columns[boundary]), state)
 
     def _see_computed(self, layers: Mapping[int, Attention], level: int) -> None:
         for index, layer in layers.items():

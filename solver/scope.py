@@ -52,11 +52,11 @@ class Scope:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
         configuration = self.configuration
         chunked = any(group.chunk is not None for group in configuration.groups)
-        every_state = configuration.state_mode is StateMode.ALL
+        every_state = configuration.state_mode is StateMode.ALL or configuration.checkpoint_alignment is not None
         if configuration.has_draft_model or configuration.retention is not None or chunked or every_state:
             raise ScopeError(
                 f"scope {self.name}: the exhaustive search does not know draft models, sparse retention, chunked local "
-                "attention and states in every block; use fuzz"
+                "attention, states in every block and internal checkpoints; use fuzz"
             )
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):

@@ -127,6 +127,8 @@ class Vllm:
                     shapes=((1,),),
                     dtypes=(self.torch.float32,),
                     mamba_cache_mode=group["mode"],
+                    num_prefill_checkpoint_blocks=int(group["checkpoint"] is not None),
+                    prefill_checkpoint_alignment=group["checkpoint"],
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
 

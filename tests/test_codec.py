@@ -91,8 +91,8 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         return {field.name for field in attrs.fields(kind)}
 
     of_scope = {"name", "prompt_length", "answers"}
-    # A scope with partial tails, or with a reservation, is refused.
-    never_set = {"tails", "unmarked", "held", "prefilling"}
+    # A scope with partial tails, a reservation or internal checkpoints is refused.
+    never_set = {"tails", "unmarked", "held", "prefilling", "checkpoint"}
     assert fields(Request) - of_scope - never_set == {
         "asked", "computed", "hit_withdrawn", "junction", "loads", "published", "reported", "started", "status",
         "tables", "tokens", "transferred", "unsampled",

@@ -205,6 +205,16 @@ def _sparse_hit(observation: Observation) -> bool:
     return sparse and any(decision.local and not decision.external for decision in _decisions(observation))
 
 
+def _checkpoint_stored(observation: Observation) -> bool:
+    requests, pool = observation.after.scheduler.requests.values(), observation.after.scheduler.pool
+    checkpoints = [(request.tokens, request.checkpoint) for request in requests if request.checkpoint is not None]
+    return any(
+        group.recurrent and Label(index, tokens[: checkpoint.boundary]) in pool.cached
+        for tokens, checkpoint in checkpoints
+        for index, group in enumerate(observation.after.configuration.groups)
+    )
+
+
 def _every_state_hit(observation: Observation) -> bool:
     configuration = observation.after.configuration
     every = configuration.state_mode is StateMode.ALL and configuration.mamba_block is not None
@@ -458,6 +468,13 @@ ENTRIES = (
         occurs=_sparse_hit,
         applies_to="runs with sparse retention",
         applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="CHECKPOINT-STORED",
+        statement="A chunk of a prefill stores a second state, which is cached for its boundary.",
+        occurs=_checkpoint_stored,
+        applies_to="runs with internal checkpoints",
+        applies=_draws(Feature.INTERNAL_CHECKPOINT),
     ),
     Sometimes(
         id="EVERY-STATE-HIT",
