@@ -9,6 +9,7 @@ import attrs
 
 from model.actions import ScriptedAnswer
 from model.plan import Load, Table
+from model.pool import Label
 from model.tokens import Prefix
 
 
@@ -47,7 +48,8 @@ class Request:
     are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
-    report one. `checkpoint` is that of its latest chunk.
+    report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
+    `checkpoint` is that of its latest chunk.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Request:
     prefilling: bool = False
     transferred: frozenset[str] = frozenset()
     reported: bool = False
+    promises: frozenset[tuple[str, Label]] = frozenset()
     checkpoint: Checkpoint | None = None
 
     @property
