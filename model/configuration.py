@@ -46,11 +46,35 @@ class WorkerOrder(enum.Enum):
     COPY_BEFORE_LOAD = "copy_before_load"
 
 
+class LoadFailure(enum.Enum):
+    """What becomes of a request whose load fails (vLLM: `kv_load_failure_policy`; FAIL is the default from 0.33)."""
+
+    RECOMPUTE = "recompute"
+    FAIL = "fail"
+
+
 class ConfigurationClass(enum.Enum):
-    """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
+    """What a proof tells apart: one attention spec beside any number of Mamba groups or a second one, which may lag
+    behind; and whether hits may end in a partial tail, inside a block."""
 
     ONE_ATTENTION_SPEC = "one_attention_spec"
     SECOND_ATTENTION_SPEC = "second_attention_spec"
+    ONE_ATTENTION_SPEC_PARTIAL_TAILS = "one_attention_spec_partial_tails"
+    SECOND_ATTENTION_SPEC_PARTIAL_TAILS = "second_attention_spec_partial_tails"
+
+    @property
+    def second_attention_spec(self) -> bool:
+        return self in (
+            ConfigurationClass.SECOND_ATTENTION_SPEC,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
+
+    @property
+    def partial_tails(self) -> bool:
+        return self in (
+            ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
 
 
 @attrs.frozen
@@ -111,6 +135,9 @@ class Configuration:
     them, 0 for replay boundaries and junctions only, else also once in so many tokens. `state_mode` says where states
     are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
     from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
+
+    `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
+    asynchronous scheduling, as many as stages with pipeline parallelism).
     """
 
     groups: tuple[Group, ...]
@@ -123,6 +150,8 @@ class Configuration:
     retention: int | None = None
     state_mode: StateMode = StateMode.ALIGN
     checkpoint_alignment: int | None = None
+    steps_in_flight: int = 1
+    load_failure: LoadFailure = LoadFailure.RECOMPUTE
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -157,6 +186,19 @@ class Configuration:
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def copied_before_load(self) -> int:
+        """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
+        if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
+            return 0
+        return self.mamba_block or 0
+
+    @property
+    def most_states(self) -> int:
+        """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
+        flight for the state at its end, and a checkpoint."""
+        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
 
     @property
     def chunk_grid(self) -> int | None:
@@ -210,10 +252,12 @@ class Configuration:
     @property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
-        attention_specs = {attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}
-        if len(attention_specs) > 1:
-            return ConfigurationClass.SECOND_ATTENTION_SPEC
-        return ConfigurationClass.ONE_ATTENTION_SPEC
+        second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1
+        return next(
+            kind
+            for kind in ConfigurationClass
+            if (kind.second_attention_spec, kind.partial_tails) == (second, self.fine_grained)
+        )
 
 
 def _check(configuration: Configuration) -> None:
@@ -224,6 +268,8 @@ def _check(configuration: Configuration) -> None:
         )
     if configuration.pool_blocks < 2:
         raise ConfigurationError(f"a pool of {configuration.pool_blocks} blocks holds nothing beside the null block")
+    if configuration.steps_in_flight < 1:
+        raise ConfigurationError(f"{configuration.steps_in_flight} steps in flight run nothing; use 1 or more")
     if configuration.budget < 1:
         raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
     for group in groups:
@@ -246,6 +292,9 @@ def _check(configuration: Configuration) -> None:
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
         )
+    plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
+    if configuration.steps_in_flight > 1 and not plain_states:
+        raise UnsupportedConfiguration("states in every block and internal checkpoints: use one step in flight")
     if configuration.checkpoint_alignment is not None:
         if configuration.checkpoint_alignment < 1:
             raise ConfigurationError(f"a checkpoint alignment of {configuration.checkpoint_alignment}; use 1 or more")

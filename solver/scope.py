@@ -50,6 +50,8 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        if self.configuration.steps_in_flight > 1:
+            raise ScopeError(f"scope {self.name}: a search has one step in flight; use fuzz for several")
         configuration = self.configuration
         chunked = any(group.chunk is not None for group in configuration.groups)
         every_state = configuration.state_mode is StateMode.ALL or configuration.checkpoint_alignment is not None
