@@ -16,6 +16,7 @@ from model.policies import POLICIES
 from model.pool import Label, Pool
 from model.release import NEWEST
 from model.trace import Trace
+from properties.features import Feature
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
 from solver.soundness.terms import BLOCK
@@ -48,7 +49,7 @@ def follow_seeds(seeds: range, patch: pytest.MonkeyPatch, actions: int, *, parti
             second_attention=second,
             eviction=eviction,
             actions=actions,
-            partial_tails=partial_tails,
+            features=frozenset({Feature.PARTIAL_TAILS}) if partial_tails else frozenset(),
             release=NEWEST,
         )
         with patch.context() as patched:
