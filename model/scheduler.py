@@ -529,6 +529,16 @@ class _Step:
             for save in storing.saves(configuration, leaf, store, request, end, handed_over):
                 self.saves.setdefault((save.leaf, save.label), save)
 
+    def _sources(self) -> list[int]:
+        """Blocks of the step's saves that are referenced from now on, before what has read them last lets go."""
+        rules = {leaf.name: leaf.store for leaf in self._store_leaves()}
+        return [
+            save.block
+            for save in self.saves.values()
+            for store in (rules[save.leaf],)
+            if store and store.references_sources
+        ]
+
     def finish(self) -> Scheduled:
         # Group after group, as the managers hand them over; what was held for the copies is free again.
         for chunk in self.chunks:
@@ -545,6 +555,7 @@ class _Step:
             copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
+        pool = pool.touch(self._sources())
         step = InFlight(plan, tuple(self.admissions), self.work)
         planned = attrs.evolve(
             self.scheduler,
