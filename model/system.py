@@ -244,8 +244,7 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
     scheduler, sampled = output.settle(scheduler)
     recovered = recover(scheduler, step)
-    counting = [save for save in plan.saves if save.request not in recovered.rolled_back]
-    scheduler, saved = saving.announce(recovered.scheduler, counting)
+    scheduler, saved = saving.announce(recovered.scheduler, step.plan.saves, recovered.rolled_back)
     worker = working.save(worker, saved)
     sampled = () if recovered.assertion else sampled
     scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))

@@ -318,8 +318,10 @@ def _restore(
         if load.fails:
             continue
         if load.leaf.store is not None:
+            failed = {load.tables[index][column] for index, column in load.failed_blocks}
             for fetch in load.fetches:
-                blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
+                if fetch.block not in failed:
+                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
             continue
         if load.leaf.peer is not None:
             _transfer(configuration, blocks, load, load.leaf.peer)
@@ -341,9 +343,13 @@ def _transfer(configuration: Configuration, blocks: _Blocks, load: Load, rules: 
     truth = cache_free_run(configuration.groups, load.prefix[: load.held])
     for index, (group, table) in enumerate(zip(configuration.groups, load.tables, strict=True)):
         if group.recurrent:
-            blocks.fill(table[column_ending_at(load.end, group.block)], truth.states[index][load.held])
+            column = column_ending_at(load.end, group.block)
+            if (index, column) not in load.failed_blocks:
+                blocks.fill(table[column], truth.states[index][load.held])
             continue
         for remote, column in moves(rules, load.held, group.block, load.columns(index, group)):
+            if (index, column) in load.failed_blocks:
+                continue
             if remote != column:
                 blocks.fill(table[column], WIPED)
             for position in range(remote * group.block, min(load.held, (remote + 1) * group.block)):
