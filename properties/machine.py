@@ -31,6 +31,7 @@ from properties.strategies import MOST_OUTPUT, answers, configurations, cut, lon
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
+_RARELY = st.sampled_from([False, False, True])
 _OUTPUTS = st.integers(1, MOST_OUTPUT)
 
 MOST_REQUESTS = 6
@@ -242,25 +243,37 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(data.draw(st.sampled_from(self._objects())))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
-    @rule(data=st.data(), loses_state=st.booleans())
-    def arrive_at_objects(self, data: st.DataObject, loses_state: bool) -> None:
-        """The pool loses all beyond a boundary, a store perhaps its deepest state, and an earlier text goes on."""
+    @rule(data=st.data())
+    def arrive_at_objects(self, data: st.DataObject) -> None:
+        """The pool loses all beyond a boundary, a store perhaps the last object of a group, and an earlier text comes
+        again, mostly with a token more."""
         assert self.configuration is not None
         beyond = data.draw(st.sampled_from([0, *sorted({evict.boundary for evict in self._evictable()})]))
         for evict in self._evictable():
             if evict.boundary > beyond:
                 self._act(evict)
-        groups = self.configuration.groups
-        states = [evict for evict in self._objects() if groups[evict.group].recurrent]
-        if loses_state and states:
-            self._act(max(states, key=lambda evict: evict.boundary))
+        for group in data.draw(st.sampled_from(self._losing)):
+            of_group = [evict for evict in self._objects() if evict.group == group]
+            if of_group:
+                self._act(max(of_group, key=lambda evict: evict.boundary))
         number = len(self.texts) + 1
         shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
         prompt = (*shared, Segment(f"t{number}", 1))
+        if data.draw(_RARELY):
+            length = sum(segment.length for segment in shared)
+            unit = self.configuration.scheduler_block
+            prompt = cut(shared, max(unit, length - length % unit))
         output = (Segment(f"o{number}", 1),)
         self.texts[f"r{number}"] = prompt + output
         self._act(Arrive(f"r{number}", prompt, output))
         self._act(Step())
+
+    @property
+    def _losing(self) -> list[tuple[int, ...]]:
+        """Groups that lose their last object: none, one, or the first and the last."""
+        assert self.configuration is not None
+        groups = range(len(self.configuration.groups))
+        return [(), *((group,) for group in groups), (groups[0], groups[-1])]
 
     @precondition(lambda self: self._alive and self._saving())
     @rule(data=st.data())
