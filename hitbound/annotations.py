@@ -36,7 +36,7 @@ def _annotation(report: Report, policy: Policy, judgement: Judgement) -> str:
     result = judgement.result
     message = f"{policy.name}: {result.reason or judgement.word}"
     if judgement.verdict is Verdict.VIOLATED and result.trace is not None and not judgement.known:
-        message += "\n" + "\n".join(trace_text(result.trace, policy, result, DRAWN_WIDTH))
+        message += "\n" + "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
     title = f"hitbound: {judgement.word} {named(judgement)}"
     place = annotated_place(policy, result.property, report.configured_in)
     where = {"file": place.file, "line": str(place.line)} if place else {}

@@ -17,6 +17,7 @@ from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known
 from hitbound.policy_loading import load_policy
 from hitbound.progress import Say, progress
 from hitbound.report import Report, to_json
+from hitbound.subject_command import subject
 from hitbound.terminal import show, width
 from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
@@ -55,6 +56,9 @@ seed_option = click.option("--seed", type=click.IntRange(min=0), help="Repeats t
 bounded_option = click.option(
     "--accept-bounded", is_flag=True, help="Accept HOLDS_WITHIN where PROVED is required (list-shaped policies)."
 )
+known_option = click.option(
+    "--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file."
+)
 traces_option = click.option(
     "--traces", type=FILE, metavar="DIR", help="Write the trace of each violation to this directory."
 )
@@ -77,7 +81,7 @@ def command() -> None:
 @format_option
 @seed_option
 @bounded_option
-@click.option("--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file.")
+@known_option
 @traces_option
 def check(
     asked: str | None,
@@ -110,10 +114,7 @@ def check(
         accept_bounded=accept_bounded,
     )
     code = _publish(report, form, traces)
-    left = stale(findings, report.judgements)
-    if left:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
-        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
+    _refuse_stale(known, findings, report)
     return code
 
 
@@ -294,6 +295,47 @@ def invariants(form: str, report_file: Path | None) -> int:
     return exit_codes.ExitCode.REACHED
 
 
+command.add_command(subject)
+
+
+@command.command(epilog=exit_codes.help_text())
+@click.option("--subject", "named", metavar="vllm==X", help="An installed release; `hitbound subject` installs it.")
+@click.option("--source", type=FILE, metavar="DIR", help="A checkout of vLLM.")
+@profile_option
+@format_option
+@seed_option
+@known_option
+@traces_option
+def conform(
+    named: str | None,
+    source: Path | None,
+    profile: str,
+    form: str,
+    seed: int | None,
+    known: Path | None,
+    traces: Path | None,
+) -> int:
+    """Run a real vLLM scheduler under the same checks, and compare its decisions with those of the model."""
+    from hitbound.conform_command import run, subject_named
+
+    findings = read_known(known) if known else ()
+    chosen = engines.seed_of(profile, seed)
+    tested = subject_named(named, source)
+    with progress() as say:
+        found = run(tested, profile, chosen, say, compare=source is None)
+    report = Report(
+        "conform",
+        (found.policy,),
+        mark_known(found.judgements, findings),
+        profile=profile,
+        seed=chosen,
+        subject=f"vllm=={found.release}",
+    )
+    code = _publish(report, form, traces=traces)
+    _refuse_stale(known, findings, report)
+    return code
+
+
 @command.command()
 @click.argument("thing", metavar="PROPERTY|TRACE|OBLIGATION")
 @click.option("--policy", "asked", metavar="P", help="For a property: what the proof of this policy says of it.")
@@ -341,6 +383,13 @@ def _report(
         for policy in policies:
             judgements += judge(policy, run(policy, say), both_solvers=both_solvers)
     return Report(name, tuple(policies), mark_known(judgements, known), **settings)
+
+
+def _refuse_stale(known: Path | None, findings: Sequence[KnownFinding], report: Report) -> None:
+    left = stale(findings, report.judgements)
+    if left:
+        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
+        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
 
 
 def _prove_soundness(form: str) -> int:

@@ -67,8 +67,7 @@ def _complain(case: Element, tag: str, kind: str, message: str, text: str = "") 
 
 
 def _drawn(policy: Policy, judgement: Judgement) -> str:
-    result = judgement.result
-    return "\n".join(trace_text(result.trace, policy, result, DRAWN_WIDTH)) if result.trace is not None else ""
+    return "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
 
 
 def _count(element: Element) -> None:

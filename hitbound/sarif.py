@@ -67,7 +67,7 @@ def _result(report: Report, policy: Policy, judgement: Judgement) -> dict[str, A
         "properties": {"verdict": judgement.word, "engine": result.engine, "policy": policy.name},
     }
     if result.trace is not None:
-        drawn = "\n".join(trace_text(result.trace, policy, result, DRAWN_WIDTH))
+        drawn = "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
         document["message"]["markdown"] = f"{message}\n\n```text\n{drawn}\n```"
     place = annotated_place(policy, result.property, report.configured_in)
     if place:

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from model.policy import Policy
+from subjects.source_lines import place_of
 
 MIRRORS = {
     "cap": "KVCacheManager.get_computed_blocks",
@@ -47,8 +48,14 @@ class Place:
     part: str = ""
 
 
-def deciding_lines(policy: Policy, property: str) -> list[str]:
-    """One line per part that decides the property: file, line, part and the vLLM function."""
+def deciding_lines(policy: Policy, property: str, tree: Path | None = None) -> list[str]:
+    """One line per part that decides the property: file, line, part and the vLLM function.
+
+    With the source `tree` of a real engine, where that function stands in it.
+    """
+    if tree is not None:
+        functions = dict.fromkeys(MIRRORS[part] for part in DECIDED_BY.get(property, ()))
+        return [f"{function} at {place}" for function in functions if (place := place_of(tree, function))]
     return [
         f"`{place.part}` at {place.file}:{place.line}, in vLLM {MIRRORS[place.part]}"
         for place in deciding_places(policy, property)

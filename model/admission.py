@@ -6,7 +6,7 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 import attrs
 
@@ -27,6 +27,7 @@ from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
+from model.store_rules import LoadPins
 from model.tokens import Prefix
 
 
@@ -135,7 +136,15 @@ def ask(
         return Answer(unknown=False, tokens=tokens, asynchronous=asynchronous, source=leaves.index(leaf))
 
     answer = answer_of(policy, connector, ask_leaf)
-    return answer, tuple(answers), attrs.evolve(request, asked=counts)
+    promises = frozenset(
+        (leaf.name, label)
+        for said in answers
+        for leaf in (leaves[said.source],)
+        if leaf.store is not None and leaf.store.load_pins is LoadPins.FROM_ANSWER
+        for index in range(len(configuration.groups))
+        for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
+    )
+    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
 
 
 def held_by_peer(request: Request, said: int) -> int:
@@ -208,11 +217,12 @@ def admit(
     decision: Decision,
     budget: int,
     states_this_step: frozenset[Label],
+    being_written: Set[int],
     others: Collection[Request],
     stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is
-    left free if it loads asynchronously."""
+    left free if it loads asynchronously. `being_written` are attention blocks not to be copied in this step."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
@@ -226,6 +236,8 @@ def admit(
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
         if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
+            raise PutOff(same_step_state=True)
+        if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
     tokens = decision.resume + chunk
     need = Need(tokens, hits, decision.local, decision.resume)
@@ -246,6 +258,7 @@ def admit(
         loads=loads if asynchronous else (),
         started=False,
         transferred=request.transferred.union(_peers(configuration)),
+        promises=frozenset(),
     )
     return pool, request, Admission(decision, loads, chunk, copies, allotments)
 
