@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from hitbound.corpus import corpus
+from hitbound.corpus_check import check_corpus
 from hitbound.expectation import unmet
 from model.policies import POLICIES
 from model.trace import Expectation, Trace
 from properties.replay import replay
 from properties.trace_document import read_trace
+from properties.verdict import Verdict
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 CASES = [
@@ -31,3 +34,11 @@ def test_every_scenario_states_what_every_policy_does() -> None:
     assert len(scenarios) == 12
     for path in CORPUS:
         assert {expected.policy for expected in read_trace(path).expectations} == set(POLICIES)
+
+
+def test_the_default_policy_passes_the_corpus_though_findings_about_it_are_in_it() -> None:
+    findings = [trace for trace in corpus() if any(e.violates for e in trace.expectations if e.policy == "vllm-0.28")]
+    assert findings
+    results = check_corpus(POLICIES["vllm-0.28"])
+    assert {result.verdict for result in results} == {Verdict.HOLDS_WITHIN}
+    assert Verdict.VIOLATED in {result.verdict for result in check_corpus(POLICIES["vllm-0.24"])}
