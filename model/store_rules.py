@@ -24,6 +24,10 @@ class Match(enum.Enum):
     """What attention has, whether there is a state or not (LMCache #2879, vLLM #41712)."""
     CONSECUTIVE = "consecutive"
     """Every group must also have the block that follows, as if each were a draft model's (vLLM #57616)."""
+    BLOCK_AROUND = "block_around"
+    """What attention has. A recurrent group is looked up as a window is: it needs the block around that boundary,
+    though the state in it is that of the block's end (vLLM 0.28 to 0.33: `_lookup_complete_chunks` of
+    `OffloadingConnectorScheduler`, which rounds N - 1 down to the Mamba block, and nothing that comes after)."""
 
 
 class LastToken(enum.Enum):
