@@ -166,6 +166,7 @@ def saves(
         tables = store.tables.get(request.name, ((),) * len(configuration.groups))
         nulls = rules.null_blocks is NullBlocks.STORED
         states = _full_blocks(configuration, request, tables, end, recurrent=True, nulls=nulls)
+    end = min(end, len(request.tokens))
     known = store.keys.union(save.label for save in store.pending)
     for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
         if configuration.groups[label.group].recurrent:

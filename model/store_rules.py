@@ -141,6 +141,11 @@ class StoreRules:
     at_reset: AtReset = AtReset.EMPTIED
 
     @property
+    def references_sources(self) -> bool:
+        """Whether the block of a save is referenced until the save is done."""
+        return self.delayed and self.guard is Guard.REFERENCE
+
+    @property
     def backs_its_answers(self) -> bool:
         """Whether each answer leads to a boundary R <= N - 1 at which all objects exist, hold what their keys say and
         stay until they are loaded: then a load brings the attention KV of [L, R) and state@R, the contract ENDPOINT."""

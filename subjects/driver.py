@@ -129,7 +129,9 @@ class Vllm:
                     block_size=group["block"],
                     shapes=((1,),),
                     dtypes=(self.torch.float32,),
-                    mamba_cache_mode="align",
+                    mamba_cache_mode=group["mode"],
+                    num_prefill_checkpoint_blocks=int(group["checkpoint"] is not None),
+                    prefill_checkpoint_alignment=group["checkpoint"],
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
 
@@ -246,7 +248,7 @@ class Engine:
         # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.
         cache.block_size = mamba_blocks[0] if mamba_blocks else min(blocks)
         cache.num_gpu_blocks = pool_blocks
-        cache.mamba_cache_mode = "align" if mamba_blocks else "none"
+        cache.mamba_cache_mode = groups[0]["mode"] if mamba_blocks else "none"
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
             cache.mamba_block_size = mamba_blocks[0]
         config.kv_transfer_config = vllm.transfer_config(connector, load_failure)
