@@ -1,7 +1,7 @@
 """The engine `corpus`: replays every trace of the corpus under a policy.
 
-Where a trace states what the policy does, it must do that; where a trace lies in the required cell, and is no finding
-about the default policy, it must violate nothing. Neither is a proof: it is the policy on real input.
+Where a trace states what the policy does, it must do that; where a trace lies in the required cell, it must violate
+nothing. Neither is a proof: it is the policy on real input.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hitbound.expectation import unmet
 from model.configuration import Configuration
 from model.connector import leaves_of
 from model.errors import HitboundError, IllegalAction
-from model.policies import DEFAULT_POLICY, POLICIES
 from model.policy import Policy
+from model.release import NEWEST
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS
 from properties.policy_guard import PolicyLoops
@@ -56,7 +56,7 @@ def check_corpus(policy: Policy) -> tuple[Result, ...]:
         for property, reason in _broken(trace, policy, replayed):
             if property not in violated:
                 violated[property] = _violated(trace, policy, replayed, property, reason)
-        counted += _counts(trace)
+        counted += _in_required_cell(trace.configuration)
     if not counted:
         reason = "the corpus has no trace in this cell that is possible under this policy"
         return (*violated.values(), _result(EXPECTATION, Verdict.VACUOUS, reason=reason))
@@ -107,25 +107,17 @@ def _broken(trace: Trace, policy: Policy, replayed: Replay) -> list[tuple[str, s
     """Property and reason of all that is wrong with the replay of one trace."""
     expected = expectation_of(trace, policy)
     broken = [(EXPECTATION, difference) for difference in unmet(expected, replayed)] if expected else []
-    if _counts(trace):
+    if _in_required_cell(trace.configuration):
         broken += [(violation.property, violation.message) for violation in replayed.violations]
     return broken
 
 
-def _counts(trace: Trace) -> bool:
-    """Whether every policy must violate nothing on the trace.
-
-    What is required is what the default policy holds. A trace that states a violation of it is a finding, written up
-    and beyond what is required: it must only happen as stated.
-    """
-    stated = expectation_of(trace, POLICIES[DEFAULT_POLICY])
-    return _in_required_cell(trace.configuration) and not (stated and stated.violates)
-
-
 def _in_required_cell(configuration: Configuration) -> bool:
+    """A trace under older rules, or under rules that are switched on for it, shows what these do, not the policy."""
     honest = configuration.connector is None or all(leaf.honest for leaf in leaves_of(configuration.connector))
     return (
         honest
+        and configuration.release == NEWEST
         and configuration.worker_order is REQUIRED_CELL.worker_order
         and configuration.configuration_class is REQUIRED_CELL.configuration_class
     )

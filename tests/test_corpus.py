@@ -29,14 +29,20 @@ def test_the_policy_does_what_the_trace_states(trace: Trace, expected: Expectati
     assert unmet(expected, replay(trace, POLICIES[expected.policy])) == []
 
 
+ASSERTED = {("S14", "vllm-0.27"), ("S15", "vllm-0.27")}
+"""Where that release fails an assertion of its own instead (record 19 of the public reports)."""
+
+
 def test_every_scenario_states_what_every_policy_does() -> None:
     scenarios = [path for path in CORPUS if path.stem.startswith("S")]
-    assert len(scenarios) == 12
+    assert len(scenarios) == 15
     for path in CORPUS:
-        assert {expected.policy for expected in read_trace(path).expectations} == set(DISTINCT)
+        stated = {expected.policy for expected in read_trace(path).expectations}
+        asserted = {policy for stem, policy in ASSERTED if stem == path.stem}
+        assert stated | asserted == set(DISTINCT)
 
 
-def test_the_default_policy_passes_the_corpus_though_findings_about_it_are_in_it() -> None:
+def test_vllm_0_28_passes_the_corpus_though_findings_about_it_are_in_it() -> None:
     findings = [trace for trace in corpus() if any(e.violates for e in trace.expectations if e.policy == "vllm-0.28")]
     assert findings
     results = check_corpus(POLICIES["vllm-0.28"])
