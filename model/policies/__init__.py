@@ -6,7 +6,14 @@ An era's name sets its cache-hit policy; see `docs/` for what each release chang
 from __future__ import annotations
 
 from model.errors import PolicyError
-from model.policies.proposed import DenseMinimum, FirstDivergence, KeepsAttention, NeverDeeper, ReferenceGroup
+from model.policies.proposed import (
+    AuxiliaryRejects,
+    DenseMinimum,
+    FirstDivergence,
+    KeepsAttention,
+    NeverDeeper,
+    ReferenceGroup,
+)
 from model.policies.reference import Reference
 from model.policies.vllm import Vllm023, Vllm024, Vllm027, Vllm028
 from model.policy import Policy
@@ -18,7 +25,14 @@ DEFAULT_POLICY = Vllm028.name
 
 PROPOSED: dict[str, Policy] = {
     policy.name: policy
-    for policy in (ReferenceGroup(), DenseMinimum(), FirstDivergence(), KeepsAttention(), NeverDeeper())
+    for policy in (
+        ReferenceGroup(),
+        DenseMinimum(),
+        FirstDivergence(),
+        KeepsAttention(),
+        NeverDeeper(),
+        AuxiliaryRejects(),
+    )
 }
 """Policies that were proposed or reviewed, most of them wrong; cases name them."""
 
