@@ -153,8 +153,15 @@ def init(directory: Path) -> int:
 @format_option
 @bounded_option
 @traces_option
-def prove(asked: str | None, form: str, accept_bounded: bool, traces: Path | None) -> int:
+@click.option(
+    "--soundness",
+    is_flag=True,
+    help="Prove the cache that every policy rests on instead: each action keeps each invariant, as one table.",
+)
+def prove(asked: str | None, form: str, accept_bounded: bool, traces: Path | None, soundness: bool) -> int:
     """Prove a policy for every size, in every cell of contract, worker order and configuration class."""
+    if soundness:
+        return _prove_soundness(form)
     return _publish(_report("prove", asked, engines.prove, accept_bounded=accept_bounded), form, traces)
 
 
@@ -284,6 +291,23 @@ def _report(
         for policy in policies:
             judgements += judge(policy, run(policy, say), both_solvers=both_solvers)
     return Report(name, tuple(policies), mark_known(judgements, known), **settings)
+
+
+def _prove_soundness(form: str) -> int:
+    """Decide the matrix of cache soundness anew and print every cell of it."""
+    from hitbound.soundness_text import soundness_text
+    from solver.soundness.results import soundness_results
+
+    with progress() as say:
+        found = engines.prove_soundness(say)
+    report = Report("prove", (), tuple(Judgement("every policy", result) for result in soundness_results(found)))
+    with interrupts.after_writing():
+        if form == "json":
+            click.echo(to_json(report), nl=False)
+        else:
+            meaning = dict(exit_codes.PRECEDENCE)[report.code]
+            show(f"{soundness_text(found, width())}\n\nexit code {report.code.value}: {meaning}")
+    return report.code
 
 
 def _publish(report: Report, form: str, traces: Path | None) -> int:

@@ -34,7 +34,7 @@ def _lines(
 
 def _loads(leaf: Leaf, admission: Admission) -> str:
     return "".join(
-        f", loads [{load.start}, {load.end})" if load.assigned else ", writes although told 0 tokens"
+        f", loads [{load.start}, {load.end})" if load.assigned else ", loads or reports although told 0 tokens"
         for load in admission.loads
         if load.leaf == leaf
     )

@@ -6,6 +6,7 @@ import functools
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hitbound.progress import Say
 from model.policy import Policy
@@ -13,19 +14,41 @@ from model.ready_connectors import READY
 from properties.requirements import at_least, required_cells
 from properties.verdict import ALL_CELLS, Cell, Result
 
+if TYPE_CHECKING:
+    from solver.soundness.proof import Soundness
+
 PROFILES = ("quick", "ci", "nightly")
 """How much is sampled; `properties.fuzz` says how much that is."""
 
 
 def prove(policy: Policy, say: Say, also: tuple[Cell, ...] = ()) -> tuple[Result, ...]:
     """The proof in every cell of the matrix; `also` are required beside the cells that always are."""
+    _let_interrupts_through()
+    from solver.prove import prove
+    from solver.soundness.remembered import remembered_soundness
+
+    return prove(
+        policy,
+        cells=ALL_CELLS,
+        required=(*required_cells(policy), *also),
+        at_least=at_least(policy),
+        cache_soundness=remembered_soundness(say),
+        progress=say,
+    )
+
+
+def prove_soundness(say: Say) -> Soundness:
+    """The proof about the cache, decided anew."""
+    _let_interrupts_through()
+    from solver.soundness.proof import examine_soundness
+
+    return examine_soundness(progress=say)
+
+
+def _let_interrupts_through() -> None:
     import z3
 
-    from solver.prove import prove
-
     z3.set_param("ctrl_c", False)  # z3 would swallow an interrupt and answer "unknown"
-    required = (*required_cells(policy), *also)
-    return prove(policy, cells=ALL_CELLS, required=required, at_least=at_least(policy), progress=say)
 
 
 def fuzz(policy: Policy, profile: str, seed: int, say: Say, leaf: str | None = None) -> tuple[Result, ...]:

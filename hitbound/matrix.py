@@ -8,13 +8,9 @@ import attrs
 
 from hitbound.judgement import Judgement, combined
 from model.configuration import ConfigurationClass, WorkerOrder
-from properties.verdict import ALL_CELLS, REQUIRED_CELL, Cell, Verdict, weakest
+from properties.verdict import AGREEMENT, ALL_CELLS, CACHE_SOUNDNESS, REQUIRED_CELL, Cell, Verdict, weakest
 
 ENGINE = "prove"
-
-UNPROVED = "cache soundness"
-"""What a proof assumes of the cache that nothing here proves yet; the other assumptions are laws of the lookups and the
-contract, and what other results prove."""
 
 ORDER_WORDS = {
     WorkerOrder.LOAD_BEFORE_COPY: "load before copy",
@@ -90,7 +86,11 @@ def _proved_words(matrix: Matrix) -> str:
 
 
 def _assumptions(judgements: Iterable[Judgement]) -> str:
-    return f", assuming {UNPROVED}" if any(UNPROVED in judgement.result.assumes for judgement in judgements) else ""
+    """What is tested or assumed, not proved. The other assumptions are laws of the lookups and the contract, and what
+    other results prove."""
+    used = {name for judgement in judgements for name in judgement.result.assumes}
+    unproved = [name for name in (CACHE_SOUNDNESS, AGREEMENT) if name in used]
+    return f", assuming {' and '.join(unproved)}" if unproved else ""
 
 
 def _other_cells(matrix: Matrix) -> list[str]:

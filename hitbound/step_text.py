@@ -98,7 +98,8 @@ def title_of(observations: Sequence[Observation]) -> str:
             return f"evict what group {action.group} has cached for {action.boundary} tokens of {action.request}"
         case EvictObject():
             what = f"group {action.group} for {action.boundary} tokens of {action.request}"
-            return f"{action.leaf} loses its object of {what}"
+            part = f"the part of rank {action.rank} of " if action.rank else ""
+            return f"{action.leaf} loses {part}its object of {what}"
         case EndSaves():
             return f"the pending saves of {action.leaf} end"
         case EndLoad():
@@ -137,7 +138,8 @@ def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
 
 def _load(load: Load) -> str:
     if not load.assigned:
-        return f"{load.leaf.name} was told 0 tokens and writes all the same"
+        does = "writes" if load.leaf.conduct.writes_unassigned else "reports a load"
+        return f"{load.leaf.name} was told 0 tokens and {does} all the same"
     return f"{load.leaf.name} loads [{load.start}, {load.end}){', asynchronously' if load.asynchronous else ''}"
 
 

@@ -69,12 +69,16 @@ class Evict:
 
 @attrs.frozen
 class EvictObject:
-    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`; a pinned one stays."""
+    """The store `leaf` loses its object of `group` for the first `boundary` tokens of `request`; a pinned one stays.
+
+    Where several ranks store, each its part, it is the part of rank `rank`: without it the object cannot be loaded.
+    """
 
     leaf: str
     group: int
     request: str
     boundary: int
+    rank: int = 0
 
 
 @attrs.frozen

@@ -273,5 +273,5 @@ def _loads(
             comes=told.leaf.name not in request.transferred,
         )
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
-        if told.tokens > 0 or told.leaf.conduct.writes_unassigned
+        if told.tokens > 0 or told.leaf.conduct.acts_unassigned
     )

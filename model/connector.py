@@ -43,7 +43,8 @@ class Conduct:
 
     `omitted_groups` names groups (indexes) for which it restores nothing at all. A leaf that is not `within_range`
     may answer beyond N - 1 - L. A leaf that `writes_unassigned` writes into the request's blocks although another
-    leaf was assigned the tokens.
+    leaf was assigned the tokens; one that `reports_unassigned` reports that its load has ended though it was told to
+    load nothing.
     """
 
     state: StateRestored
@@ -51,6 +52,12 @@ class Conduct:
     omitted_groups: tuple[int, ...] = ()
     within_range: bool = True
     writes_unassigned: bool = False
+    reports_unassigned: bool = False
+
+    @property
+    def acts_unassigned(self) -> bool:
+        """Whether it does anything although another leaf was assigned the tokens."""
+        return self.writes_unassigned or self.reports_unassigned
 
 
 def least_conduct(contract: Contract) -> Conduct:
@@ -98,7 +105,7 @@ class Leaf:
             and (conduct.lagging_attention or not least.lagging_attention)
             and not conduct.omitted_groups
             and conduct.within_range
-            and not conduct.writes_unassigned
+            and not conduct.acts_unassigned
             and (not self.claims or self.contract >= Contract.ENDPOINT)
             and (self.store is None or (self.store.backs_its_answers and self.contract <= Contract.ENDPOINT))
             and (self.peer is None or self.peer.backs_its_answers)

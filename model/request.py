@@ -34,7 +34,7 @@ class Request:
     `hit_withdrawn` marks a loading request whose local hit was lost to a failed load of another: its own load counts as
     failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
     0 (vLLM: `shared_prefix_boundary`). `transferred` names the peer leaves to which the request was announced: their
-    source is used up.
+    source is used up. `reported` says that its load has ended, and that another leaf has still to report one.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Request:
     hit_withdrawn: bool = False
     junction: int = 0
     transferred: frozenset[str] = frozenset()
+    reported: bool = False
 
     @property
     def uncomputed(self) -> int:

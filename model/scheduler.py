@@ -125,7 +125,15 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
     if request.status is Status.ABORTED_LOADING:
         return finish(scheduler, name)
     status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
-    return scheduler.with_request(attrs.evolve(request, status=status))
+    more = any(load.leaf.conduct.reports_unassigned and not load.assigned for load in request.loads)
+    return scheduler.with_request(attrs.evolve(request, status=status, reported=more))
+
+
+def second_report(scheduler: Scheduler) -> str:
+    """The assertion that fails when a second leaf reports, one step after the first, that the load of a request has
+    ended (`_update_from_kv_xfer_finished`); empty if none does."""
+    names = [name for name, request in scheduler.requests.items() if request.reported]
+    return f"{names[0]} does not wait for a load, and a second leaf reports that it has ended" if names else ""
 
 
 def sample(scheduler: Scheduler, plan: StepPlan) -> Scheduler:

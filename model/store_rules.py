@@ -96,6 +96,23 @@ class MissingObject(enum.Enum):
     """(vLLM #39702)"""
 
 
+class Agreement(enum.Enum):
+    """Whose objects a lookup asks for, where each tensor-parallel rank stores its part."""
+
+    EVERY_RANK = "every_rank"
+    """An object is there if every rank has its part (vLLM: `MooncakeStoreWorker.lookup`)."""
+    FIRST_RANK = "first_rank"
+    """Rank 0 is asked for all."""
+
+
+class AtReset(enum.Enum):
+    """What becomes of a store when the prefix cache is reset."""
+
+    EMPTIED = "emptied"
+    KEPT = "kept"
+    """(vLLM: `reset_prefix_cache` with its default, `reset_connector=False`)"""
+
+
 @attrs.frozen
 class StoreRules:
     """The rules of one store.
@@ -113,6 +130,8 @@ class StoreRules:
     guard: Guard = Guard.REFERENCE
     load_pins: LoadPins = LoadPins.UNTIL_LOADED
     missing_object: MissingObject = MissingObject.LOAD_FAILS
+    agreement: Agreement = Agreement.EVERY_RANK
+    at_reset: AtReset = AtReset.EMPTIED
 
     @property
     def backs_its_answers(self) -> bool:
@@ -124,4 +143,6 @@ class StoreRules:
             and self.state_source is not StateSource.BY_COLUMN
             and (not self.delayed or self.guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED))
             and self.load_pins is LoadPins.UNTIL_LOADED
+            and self.agreement is Agreement.EVERY_RANK
+            and self.at_reset is AtReset.EMPTIED
         )

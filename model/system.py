@@ -26,7 +26,8 @@ from model.pool import Label
 from model.request import Request, Status
 from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
-from model.store_rules import LoadPins, MissingObject
+from model.store import Store
+from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -173,7 +174,8 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
     scheduler, saved = saving.announce(scheduler, (save for save in plan.saves if save.request not in rolled_back))
     worker = working.save(worker, saved)
     scheduler = scheduling.sample(scheduler, plan)
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=planned.assertion)
+    assertion = planned.assertion or scheduling.second_report(system.scheduler)
+    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -228,9 +230,17 @@ def _evict_object(system: System, action: EvictObject) -> System:
         )
     if label in _pinned(system, action.leaf):
         return system
-    scheduler = system.scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
+    scheduler = system.scheduler
+    if action.rank == 0 or _store_rules(system, action.leaf).agreement is Agreement.EVERY_RANK:
+        scheduler = scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
     objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
     return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
+
+
+def _store_rules(system: System, leaf: str) -> StoreRules:
+    rules = saving.store_leaves(system.scheduler)[leaf].store
+    assert rules is not None
+    return rules
 
 
 def _pinned(system: System, leaf: str) -> set[Label]:
@@ -284,8 +294,13 @@ def _reset(system: System) -> System:
     if any(pool.refs):
         raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    return attrs.evolve(
-        system,
-        scheduler=attrs.evolve(system.scheduler, pool=emptied, stores=scheduling.empty_stores(system.configuration)),
-        worker=attrs.evolve(system.worker, objects={}),
-    )
+    system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
+    for name in system.scheduler.stores:
+        if _store_rules(system, name).at_reset is AtReset.EMPTIED:
+            objects = {key: held for key, held in system.worker.objects.items() if key[0] != name}
+            system = attrs.evolve(
+                system,
+                scheduler=system.scheduler.with_store(name, Store()),
+                worker=attrs.evolve(system.worker, objects=objects),
+            )
+    return system

@@ -82,6 +82,13 @@ class Result:
     detail: dict[str, Any] = attrs.Factory(dict)
 
 
+CACHE_SOUNDNESS = "cache soundness"
+"""What a proof may rest on: what a lookup calls valid, or a load restores, is read as it was promised."""
+
+AGREEMENT = "the encoding of the cache agrees with the model"
+"""What the proof of cache soundness itself rests on: its transitions are those of the model, as tests compare."""
+
+
 def weakest(verdicts: Iterable[Verdict]) -> Verdict:
     """The combined verdict; of nothing it is VACUOUS."""
     return max(verdicts, key=lambda verdict: verdict.weakness, default=Verdict.VACUOUS)

@@ -11,7 +11,8 @@ A code leaves out what no later action and no property can tell apart. Each omis
 - The content of a block that is free and not cached: it is wiped when it is taken, and nobody finds it before.
 - How often a leaf was asked, beyond the end of its script: the last answer repeats.
 - The loads of a request whose load has ended: they were executed.
-- Stores, their objects, and which peers were used: there are none, a scope with such leaves is refused.
+- Stores, their objects, and which peers were used, and reports of loads that were assigned to others: there are none, a
+  scope with such leaves is refused.
 - The junction of a request that has passed it, or that will be looked up before it runs: the lookup sets it anew.
 
 With `sort_blocks`, blocks are renamed in the order in which tables and then the free queue mention them: the model

@@ -96,7 +96,11 @@ def _confirmed(obligation: Obligation, text: str) -> Decided:
         return Decided(Outcome.VACUOUS, reason="its assumptions exclude each other, so it says nothing")
     if example == z3.unknown:
         return Decided(Outcome.UNKNOWN, reason="no example of its assumptions was found within the limit")
-    core = _minimal_core(obligation)
+    return seconded(_minimal_core(obligation), text)
+
+
+def seconded(core: tuple[str, ...], text: str) -> Decided:
+    """What z3 proved from `core`, given what cvc5 makes of the script."""
     if cvc5 is None:
         return Decided(Outcome.HOLDS, core)
     second = _cvc5(text)

@@ -12,6 +12,7 @@ import z3
 
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
+from properties.verdict import CACHE_SOUNDNESS
 from solver.arithmetic import division_facts, quotient, remainder
 from solver.obligation import Assumption
 from solver.world import (
@@ -45,7 +46,7 @@ ONLY_CLAIMERS = "CAP-MEET (every child)"
 INPUT_LEMMAS = frozenset({"HIT-SHRINK", "HIT-MEMBER", ONLY_CLAIMERS})
 """Lemmas about what a decision is given. Where one fails, a decision may be wrong, and a trace is looked for."""
 
-LEMMAS = INPUT_LEMMAS | {"LOAD-SOURCE", "LOAD-EXACT"}
+LEMMAS = INPUT_LEMMAS | {"LOAD-SOURCE", "LOAD-EXACT", CACHE_SOUNDNESS}
 
 CLAUSES = {
     "claim": "contract: a claim promises the endpoint",
@@ -176,7 +177,7 @@ def state_laws(decision: Decision) -> tuple[Assumption, ...]:
             z3.Or(BACKED, z3.Not(WITNESS.valid(decision.asked))),
         ),
         Assumption(
-            "cache soundness",
+            CACHE_SOUNDNESS,
             z3.And(
                 z3.Implies(z3.And(nothing_loaded, RECURRENT.valid(decision.local)), READS_STATE),
                 z3.Implies(z3.And(LOADED_STATE, IN_TIME), READS_STATE),
@@ -204,7 +205,7 @@ def attention_laws(decision: Decision, configuration_class: ConfigurationClass) 
             "contract: lagging attention",
             z3.Implies(_if_loaded(decision, STRENGTH >= Contract.FULL), LOADED_LAGGING_ATTENTION),
         ),
-        Assumption("cache soundness", z3.And(*sees)),
+        Assumption(CACHE_SOUNDNESS, z3.And(*sees)),
     )
 
 

@@ -54,7 +54,11 @@ class Obligation:
         declarations: set[str] = set()
         for formula in (*self.formulas, self.goal):
             declarations |= _declarations(formula)
-        lines = ["(set-logic QF_UFNIA)", *sorted(declarations)]
+        # "declare-sort" comes after "declare-fun" in the alphabet, and has to come before it in the script.
+        lines = [
+            "(set-logic QF_UFNIA)",
+            *sorted(declarations, key=lambda text: (text.startswith("(declare-fun"), text)),
+        ]
         lines += (f"(assert (! {_text(a.formula)} :named |{a.name}|))" for a in self.assumptions)
         lines += [f"(assert (! (not {_text(self.goal)}) :named |negated goal|))", "(check-sat)"]
         return "\n".join(lines) + "\n"
@@ -74,6 +78,7 @@ def all_of(formulas: Iterable[z3.BoolRef]) -> z3.BoolRef:
 
 _TEXTS: PerFormula[str] = PerFormula()
 _DECLARATIONS: PerFormula[frozenset[str]] = PerFormula()
+_SYMBOLS: PerFormula[frozenset[str]] = PerFormula()
 
 
 def _text(formula: z3.BoolRef) -> str:
@@ -81,8 +86,20 @@ def _text(formula: z3.BoolRef) -> str:
 
 
 def _declarations(formula: z3.BoolRef) -> frozenset[str]:
-    """Declarations of the uninterpreted constants and functions in a formula."""
-    return _DECLARATIONS.of(formula, lambda: frozenset(declared.sexpr() for declared in _symbols(formula)))
+    """Declarations of the uninterpreted constants, functions and sorts in a formula."""
+    return _DECLARATIONS.of(formula, lambda: frozenset().union(*(_declared(symbol) for symbol in _symbols(formula))))
+
+
+def _declared(symbol: z3.FuncDeclRef) -> frozenset[str]:
+    """Declarations of the symbol and of the sorts that it needs."""
+    return _SYMBOLS.of(symbol, lambda: frozenset(_declarations_of(symbol)))
+
+
+def _declarations_of(symbol: z3.FuncDeclRef) -> Iterable[str]:
+    yield symbol.sexpr()
+    for sort in (symbol.range(), *(symbol.domain(position) for position in range(symbol.arity()))):
+        if sort.kind() == z3.Z3_UNINTERPRETED_SORT:
+            yield f"(declare-sort {sort.sexpr()} 0)"
 
 
 def _symbols(formula: z3.BoolRef) -> Iterable[z3.FuncDeclRef]:

@@ -12,7 +12,7 @@ import attrs
 
 from model.configuration import ConfigurationClass
 from model.policy import Policy
-from properties.verdict import ALL_CELLS, REQUIRED_CELL, Case, Cell, Result, Verdict
+from properties.verdict import AGREEMENT, ALL_CELLS, CACHE_SOUNDNESS, REQUIRED_CELL, Case, Cell, Result, Verdict
 from solver import guards
 from solver.composition_proof import CompositionFindings, examine_composition
 from solver.decide import Decider
@@ -23,6 +23,7 @@ from solver.guards import DroppedGuard, Fate
 from solver.laws import ONLY_CLAIMERS
 from solver.lookup_proof import LookupFindings, examine_lookup
 from solver.reach import examine_reach
+from solver.soundness.results import soundness_summary
 
 ENGINE = "prove"
 
@@ -47,12 +48,14 @@ def prove(
     cells: Sequence[Cell] = ALL_CELLS,
     required: Collection[Cell] = (REQUIRED_CELL,),
     at_least: Policy | None = None,
+    cache_soundness: Finding | None = None,
     progress: Callable[[str], None] = lambda _: None,
     export: Callable[[str, str], None] = lambda title, text: None,
 ) -> tuple[Result, ...]:
     """Decide every property of `policy` in `cells`; those in `required`, or in no cell, are required to hold.
 
-    `at_least` is a policy whose reported boundaries REACH demands. `export` is given title and SMT-LIB text of every
+    `at_least` is a policy whose reported boundaries REACH demands. `cache_soundness` is what was found about the cache
+    (solver/soundness/); without it, it is assumed. `export` is given title and SMT-LIB text of every
     obligation. Raises PolicyError for a policy that lacks a part, returns a wrong type, or cannot be made symbolic.
     """
     decider = Decider(export)
@@ -62,7 +65,8 @@ def prove(
     composition = examine_composition(policy, decider)
     progress(f"prove {policy.name}: decisions")
     admission = explore_admission(policy)
-    proof = DecisionProof(policy, admission, _lemmas(lookup, composition), decider)
+    cache = cache_soundness or Finding(Verdict.PROVED)
+    proof = DecisionProof(policy, admission, _lemmas(lookup, composition, cache), decider)
     entries = [
         *_by_cell(proof, lookup, cells, required),
         *_everywhere(proof, lookup, composition),
@@ -70,16 +74,30 @@ def prove(
     ]
     progress(f"prove {policy.name}: guards")
     dropped = tuple(_dropped_guards(policy, admission, lookup, composition, entries))
-    return tuple(_result(entry, dropped) for entry in entries)
+    results = tuple(_result(entry, dropped) for entry in entries)
+    if cache_soundness is None:
+        return results
+    return (*(_grounded(result, cache_soundness) for result in results), soundness_summary(cache_soundness))
 
 
-def _lemmas(lookup: LookupFindings, composition: CompositionFindings) -> dict[ConfigurationClass, dict[str, Finding]]:
+def _grounded(result: Result, cache_soundness: Finding) -> Result:
+    """The result of a proof that uses cache soundness, with what that rests on in its place."""
+    if not cache_soundness.proved or CACHE_SOUNDNESS not in result.assumes:
+        return result
+    rest = tuple(name for name in result.assumes if name != CACHE_SOUNDNESS)
+    return attrs.evolve(result, assumes=(*rest, AGREEMENT))
+
+
+def _lemmas(
+    lookup: LookupFindings, composition: CompositionFindings, cache: Finding
+) -> dict[ConfigurationClass, dict[str, Finding]]:
     return {
         configuration_class: {
             "HIT-SHRINK": lookup.shrink,
             "HIT-MEMBER": lookup.member[configuration_class],
             ONLY_CLAIMERS: composition.only_claimers,
             "LOAD-SOURCE": composition.source,
+            CACHE_SOUNDNESS: cache,
         }
         for configuration_class in ConfigurationClass
     }

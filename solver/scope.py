@@ -9,7 +9,7 @@ import attrs
 
 from model.actions import Abort, Action, Arrive, EndLoad, Preempt, Reset, Step
 from model.configuration import Configuration
-from model.connector import leaves_of
+from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
 from model.system import apply, initial
@@ -51,10 +51,10 @@ class Scope:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):
-            if leaf.store is not None or leaf.peer is not None:
-                kind = "keeps objects" if leaf.store is not None else "transfers from a peer"
+            unknown = _unknown_to_a_search(leaf)
+            if unknown:
                 raise ScopeError(
-                    f"scope {self.name}: leaf {leaf.name!r} {kind}, which a search does not know; use fuzz"
+                    f"scope {self.name}: leaf {leaf.name!r} {unknown}, which a search does not know; use fuzz"
                 )
         if self.configuration.mamba_block not in (None, self.configuration.hash_block):
             raise ScopeError(
@@ -80,6 +80,14 @@ class Scope:
         """Leaves in the order in which they are asked."""
         connector = self.configuration.connector
         return () if connector is None else tuple(leaf.name for leaf in leaves_of(connector))
+
+
+def _unknown_to_a_search(leaf: Leaf) -> str:
+    if leaf.store is not None:
+        return "keeps objects"
+    if leaf.peer is not None:
+        return "transfers from a peer"
+    return "reports the loads of others" if leaf.conduct.reports_unassigned else ""
 
 
 def scope_of(trace: Trace, name: str) -> Scope:

@@ -3,11 +3,15 @@
 import attrs
 import pytest
 
+from model.actions import Arrive, EndLoad, LeafAnswers, ScriptedAnswer, Step
 from model.composition import answer_of, assignments, claim_of
 from model.connector import Composite, Connector, Contract, Leaf, StateRestored, least_conduct, leaves_of, may_diverge
 from model.policies import POLICIES
 from model.policy import NOTHING, UNKNOWN, Answer
 from model.ready_connectors import ATTENTION_ONLY, BACKED_STORE, DISHONEST, MORIIO, NIXL, STORE
+from model.tokens import Segment
+from properties.replay import Replay
+from tests.small_runs import hybrid, run
 
 POLICY = POLICIES["vllm-0.28"]
 
@@ -90,3 +94,21 @@ def test_only_the_leaf_behind_the_answer_is_told_to_load() -> None:
     tree = Composite((leaf("a"), Composite((leaf("b"), leaf("c"))), leaf("d")))
     told = {each.leaf.name: each.tokens for each in assignments(POLICY, tree, source=2, tokens=16)}
     assert told == {"a": 0, "b": 0, "c": 16, "d": 0}
+
+
+def test_only_the_leaf_that_loads_reports() -> None:
+    """Report 41: the second report comes when the request runs already."""
+    winner = Leaf("winner", claims=False, contract=Contract.ENDPOINT)
+    said = (LeafAnswers("winner", (ScriptedAnswer(4, asynchronous=True),)),)
+    arrives = Arrive("r", (Segment("x", 6),), (Segment("o", 2),), said)
+
+    def replayed(reports: bool) -> Replay:
+        conduct = attrs.evolve(least_conduct(Contract.ENDPOINT), reports_unassigned=reports)
+        loser = Leaf("loser", claims=False, contract=Contract.ENDPOINT, conduct=conduct)
+        assert loser.honest is not reports
+        return run(POLICY, hybrid(Composite((winner, loser))), arrives, Step(), EndLoad("r"), Step())
+
+    assert replayed(False).violations == ()
+    twice = replayed(True)
+    assert [violation.property for violation in twice.violations] == ["LOAD-SOURCE"]
+    assert "a second leaf reports that it has ended" in twice.observations[-1].after.assertion

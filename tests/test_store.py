@@ -29,6 +29,8 @@ from model.pool import Label
 from model.saving import referenced
 from model.store import Store, found
 from model.store_rules import (
+    Agreement,
+    AtReset,
     Guard,
     LastToken,
     LoadPins,
@@ -297,9 +299,20 @@ def test_saves_cannot_end_where_there_are_none() -> None:
 def test_a_reset_reaches_the_stores() -> None:
     (*_, last) = run(V028, hybrid(store()), *FILLED, Reset()).observations
     assert last.after.worker.objects == {}
-    kept = attrs.evolve(last.after, worker=last.before.worker)
-    told = violations(attrs.evolve(last, after=kept))
-    assert [violation.property for violation in told] == ["STATE-VISIBLE"]
+    for pending in (False, True):
+        waiting = (*FILLED, *LOCAL_LOST) if not pending else (arrive("fill", 4, 0), Drain())
+        leaf = store(at_reset=AtReset.KEPT, delayed=pending, guard=Guard.FENCE)
+        assert judged(leaf, *waiting, Reset()) == {"STATE-VISIBLE"}
+        assert judged(store(delayed=pending, guard=Guard.FENCE), *waiting, Reset()) == set()
+
+
+def test_an_answer_is_what_every_rank_has() -> None:
+    lost_on_the_other_rank = attrs.evolve(lost((1, 4))[0], rank=1)  # type: ignore[misc]
+    actions = (*FILLED, *LOCAL_LOST, lost_on_the_other_rank, GOES_ON, Step())
+    assert admitted(store(), *actions) == (0, 2)
+    assert judged(store(), *actions) == set()
+    assert admitted(store(agreement=Agreement.FIRST_RANK), *actions) == (0, 4)
+    assert judged(store(agreement=Agreement.FIRST_RANK), *actions) == {"HIT-MEMBER"}
 
 
 def test_an_object_that_is_not_what_its_key_says_is_reported() -> None:
@@ -325,6 +338,8 @@ def test_a_store_is_honest_if_its_rules_back_the_contract() -> None:
     assert not store(last_token=LastToken.INCLUDED).honest
     assert not store(state_source=StateSource.BY_COLUMN).honest
     assert not store(load_pins=LoadPins.NEVER).honest
+    assert not store(agreement=Agreement.FIRST_RANK).honest
+    assert not store(at_reset=AtReset.KEPT).honest
     assert store(guard=Guard.NOTHING).honest
     assert not store(delayed=True, guard=Guard.NOTHING).honest
     assert not Leaf("all", claims=False, contract=Contract.FULL, store=StoreRules()).honest

@@ -30,7 +30,8 @@ def _wrong_loaders(observation: Observation, admission: Admission) -> Iterator[s
     decision = admission.decision
     for load in admission.loads:
         if not load.assigned:
-            yield f"{decision.request}: {load.leaf.name} is told to load nothing and writes all the same"
+            does = "writes" if load.leaf.conduct.writes_unassigned else "reports a load"
+            yield f"{decision.request}: {load.leaf.name} is told to load nothing and {does} all the same"
     connector = observation.after.configuration.connector
     if connector is None or decision.external <= 0 or observation.after.assertion:
         return
@@ -173,7 +174,6 @@ ENTRIES = (
         reason="A second loader writes into the same blocks, at any time.",
         reports=("vllm #18232", "vllm #51846", "vllm #53250", "LMCache #4355"),
         proof="composition: the winner alone is assigned tokens, and they are those it answered",
-        waits_for="completions reported by several children",
         predicate=one_source,
     ),
     Invariant(

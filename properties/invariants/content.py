@@ -105,8 +105,10 @@ def written_before_read(observation: Observation) -> Iterator[Finding]:
             yield case, f"{message}; it is written later in the same step"
     if isinstance(observation.action, Reset) and any(observation.after.scheduler.pool.labels):
         yield None, "blocks are still cached after a reset"
-    if isinstance(observation.action, Reset) and observation.after.worker.objects:
-        yield None, "objects are still stored after a reset"
+    if isinstance(observation.action, Reset):
+        for name, store in observation.after.scheduler.stores.items():
+            if store.keys or store.pending:
+                yield None, f"{name} still has objects, or saves to be done, after a reset"
 
 
 ENTRIES = (

@@ -191,7 +191,6 @@ ENTRIES = (
         reason="Recurrent hits are sparse: a state at 4k says nothing about one at 3k.",
         reports=("vllm #45804", "vllm #46455", "vllm-ascend #11131", "vllm #50359", "tair-kvcache #257"),
         proof="reconciling lookup: on exit the candidate is valid in every group, and no greater one is",
-        waits_for="ranks",
         predicate=lambda observation: chain(member(observation), member_of_store(observation)),
     ),
     Invariant(

@@ -1,0 +1,1 @@
+"""Cache soundness: what the cache says it holds, it holds, whatever happens and however long. Start at `proof.py`."""

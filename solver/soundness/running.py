@@ -1,0 +1,287 @@
+"""Transitions of a request that runs: chunk, publication, copies of partial tails, relocation, retirement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import z3
+
+from solver.soundness.admitting import sought_by_nobody
+from solver.soundness.state import IDLE, LOADED, RUNNING, State, at, at_entry, content_at, one_if
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, REQUEST, Universal
+from solver.soundness.transition import Action, Transition, guard
+from solver.soundness.vocabulary import BLOCK_SORT, GROUP_SORT, Entry, Formula, Term
+
+
+@attrs.frozen(eq=False)
+class ChunkChoice:
+    """What a chunk of a request does, as far as its end does not say it.
+
+    `written` says which blocks its forward writes and `written_in` in which group and column; `wrong` that it reads
+    something wrong, and `misread` in which group and column.
+    """
+
+    written: Callable[[Term], Formula]
+    written_in: Callable[[Term], tuple[Term, Term]]
+    wrong: Formula
+    misread: tuple[Term, Term]
+
+
+def arbitrary_choice() -> ChunkChoice:
+    group = z3.Function("the chunk writes it in group", BLOCK_SORT, GROUP_SORT)
+    column = z3.Function("the chunk writes it in column", BLOCK_SORT, z3.IntSort())
+    return ChunkChoice(
+        written=z3.Function("the chunk writes", BLOCK_SORT, z3.BoolSort()),
+        written_in=lambda block: (group(block), column(block)),
+        wrong=z3.Bool("the chunk reads something wrong"),
+        misread=(z3.Const("misread group", GROUP_SORT), z3.Int("misread column")),
+    )
+
+
+def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None = None) -> Transition:
+    """The chunk's writes are right if all its reads are; a recurrent state moves, attention grows.
+
+    Attention writes of a step precede its reads, recurrent reads precede its writes.
+    """
+    words, begin, choice = state.words, state.computed(request), choice or arbitrary_choice()
+    written = choice.written
+
+    def target(entry: Entry) -> Formula:
+        column_end, column_start = words.column_end(entry), words.column_start(entry)
+        state_here = words.ending(entry.group, end) == entry.column
+        tokens_here = z3.And(column_start < end, column_end > begin)
+        kind = z3.If(words.recurrent(entry.group), state_here, tokens_here)
+        return z3.And(entry.request == request, kind)
+
+    def written_as(block: Term) -> Entry:
+        return Entry(request, *choice.written_in(block))
+
+    def is_written(entry: Entry, block: Term) -> Formula:
+        return z3.Implies(z3.And(target(entry), state.table(entry) == block), written(block))
+
+    def is_target(block: Term) -> Formula:
+        entry = written_as(block)
+        return z3.Implies(written(block), z3.And(target(entry), state.table(entry) == block))
+
+    misread = Entry(request, *choice.misread)
+    bad = z3.And(begin > 0, words.sees_entry(misread, begin), reads_badly(state, misread, begin))
+
+    def shown(block: Term, key: Term) -> Formula:
+        entry = written_as(block)
+        made = z3.And(z3.Not(choice.wrong), key == words.key_of(entry, words.upto(entry, end)))
+        kept = z3.And(z3.Not(words.recurrent(entry.group)), state.last(block, key), words.extent(key) <= begin)
+        return z3.If(written(block), z3.Or(made, kept), state.last(block, key))
+
+    def room(entry: Entry) -> Formula:
+        return z3.Implies(target(entry), state.table(entry) != words.null)
+
+    def unhashed(entry: Entry) -> Formula:
+        block = state.table(entry)
+        none = z3.And(state.full_hash(block) == words.no_key, state.tail_hash(block) == words.no_key)
+        return z3.Implies(z3.And(target(entry), words.recurrent(entry.group)), none)
+
+    def stays_in_column(entry: Entry) -> Formula:
+        half_way = z3.And(words.ending(entry.group, begin) == entry.column, begin < words.column_end(entry), begin > 0)
+        own = z3.And(entry.request == request, words.recurrent(entry.group))
+        return z3.Implies(z3.And(own, half_way), end <= words.column_end(entry))
+
+    def skipped_is_null(entry: Entry) -> Formula:
+        skipped = z3.And(begin <= words.column_start(entry), words.column_end(entry) <= end, z3.Not(target(entry)))
+        own = z3.And(entry.request == request, words.recurrent(entry.group))
+        return z3.Implies(z3.And(own, skipped), state.table(entry) == words.null)
+
+    guards = (
+        guard("the request runs", z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))),
+        guard("one chunk a step", z3.Not(state.in_step(request))),
+        guard("at least one token", end > begin),
+        Universal("there is room", (ENTRY,), room),
+        Universal("a state that is cached is not overwritten", (ENTRY,), unhashed),
+        Universal("a chunk does not leave its column half-way", (ENTRY,), stays_in_column),
+        Universal("columns that a chunk skips are null", (ENTRY,), skipped_is_null),
+    )
+    choices = (
+        Universal("the chunk writes where its tokens end", (ENTRY, BLOCK), is_written),
+        Universal("the chunk writes nowhere else", (BLOCK,), is_target),
+        Universal("a chunk is wrong only if a read is", (), lambda: z3.Implies(choice.wrong, bad)),
+    )
+
+    def filled(entry: Entry) -> Term:
+        return z3.If(target(entry), words.upto(entry, end), state.filled(entry))
+
+    def writer_entry(block: Term) -> Entry:
+        old, new = state.writer_entry(block), written_as(block)
+        return Entry(
+            z3.If(written(block), new.request, old.request),
+            z3.If(written(block), new.group, old.group),
+            z3.If(written(block), new.column, old.column),
+        )
+
+    after = attrs.evolve(
+        state,
+        last=shown,
+        changed=lambda b: z3.Or(state.changed(b), written(b)),
+        writer=lambda b: z3.If(written(b), request, state.writer(b)),
+        writer_entry=writer_entry,
+        reading=lambda b: z3.Or(state.reading(b), state.held(request, b) >= 1),
+        filled=filled,
+        computed=at(state.computed, request, end),
+        since=at(state.since, request, begin),
+        in_step=at(state.in_step, request, z3.BoolVal(True)),
+    )
+    terms = {ENTRY: (misread,), BLOCK: (state.table(misread),), BOUNDARY: (begin,)}
+    return Transition(guards, after, choices, terms, entries_of=lambda block: (written_as(block),))
+
+
+def reads_badly(state: State, entry: Entry, boundary: Term) -> Formula:
+    """What runs from `boundary` on does not find in the entry what it needs."""
+    words, block = state.words, state.table(entry)
+    state_read = state.seen(block, words.key_of(entry, boundary))
+    attention_read = state.last(block, words.key_of(entry, words.upto(entry, boundary)))
+    right = z3.If(words.recurrent(entry.group), state_read, attention_read)
+    return z3.Or(block == words.null, z3.Not(right))
+
+
+def publish_full(state: State, entry: Entry, block: Term) -> Transition:
+    """Only what the code knows is in the guards: that the column is non-null and its tokens are computed."""
+    words, request = state.words, entry.request
+    when = z3.Or(state.in_step(request), state.status(request) == LOADED)
+    guards = (
+        guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
+        guard("in the step of the chunk, or after the load", z3.And(when, z3.Not(state.withdrawn(request)))),
+        guard("the column's tokens are computed", words.column_end(entry) <= state.computed(request)),
+        guard("the block has no full hash", state.full_hash(block) == words.no_key),
+        sought_by_nobody(state, block),
+    )
+    after = attrs.evolve(
+        state,
+        full_hash=at(state.full_hash, block, words.key_of(entry, words.column_end(entry))),
+        tail_hash=at(state.tail_hash, block, words.no_key),
+        fresh_full=at(state.fresh_full, block, z3.BoolVal(True)),
+    )
+    return Transition(guards, after)
+
+
+def publish_tail(state: State, entry: Entry, block: Term) -> Transition:
+    words, request = state.words, entry.request
+    boundary = state.computed(request)
+    inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
+    guards = (
+        guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
+        guard("in the step of the chunk", z3.And(state.in_step(request), z3.Not(state.withdrawn(request)))),
+        guard("the chunk ends inside the column", inside),
+        sought_by_nobody(state, block),
+    )
+    after = attrs.evolve(
+        state,
+        tail_hash=at(state.tail_hash, block, words.key_of(entry, boundary)),
+        fresh_tail=at(state.fresh_tail, block, z3.BoolVal(True)),
+    )
+    return Transition(guards, after, terms={BOUNDARY: (boundary,)})
+
+
+def _copied(state: State, source: Term, target: Term) -> State:
+    """Source and target stay referenced until the step that copies is committed."""
+    copies, before = state.copies, state.copy_of(target)
+    return attrs.evolve(
+        state,
+        seen=content_at(state.seen, target, lambda k: state.seen(source, k)),
+        last=content_at(state.last, target, lambda k: state.seen(source, k)),
+        changed=at(state.changed, target, z3.BoolVal(True)),
+        copy_of=at(state.copy_of, target, source),
+        copies=lambda b: copies(b) + one_if(source == b) - one_if(before == b),
+        reading=at(state.reading, source, z3.BoolVal(True)),
+    )
+
+
+def copy_for_reader(state: State, entry: Entry, source: Term, target: Term) -> Transition:
+    """A hit that ends inside a block: the reader gets a private copy, which it may continue."""
+    words = state.words
+    copied = _copied(state, source, target).with_refs((source, 1), (target, 1))
+    after = attrs.evolve(
+        copied,
+        filled=at_entry(state.filled, entry, state.found_at(entry)),
+        found=at_entry(state.found, entry, words.null),
+    )
+    inside = state.found_at(entry) < words.column_end(entry)
+    untouched = z3.And(state.filled(entry) == 0, z3.Not(state.awaits(entry)), state.copy_of(target) == words.null)
+    guards = (
+        guard("the block was found, at a tail", z3.And(state.found(entry) == source, source != words.null, inside)),
+        guard("a block that was taken for it", z3.And(state.table(entry) == target, target != words.null, untouched)),
+        guard("the target is not cached", _unhashed(state, target)),
+        guard("no tail of this step", z3.Not(state.fresh_tail(source))),
+        guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copies(target) == 0)),
+        guard(
+            "the request is being admitted",
+            z3.And(state.status(entry.request) == IDLE, z3.Not(state.withdrawn(entry.request))),
+        ),
+    )
+    return Transition(guards, after)
+
+
+def _unhashed(state: State, block: Term) -> Formula:
+    words = state.words
+    return z3.And(state.full_hash(block) == words.no_key, state.tail_hash(block) == words.no_key)
+
+
+def copy_for_producer(state: State, entry: Entry, source: Term, target: Term) -> Transition:
+    """The running request keeps its block and overwrites it; the tail's hash moves to a copy that nobody owns."""
+    words = state.words
+    moved = _copied(state, source, target).with_refs((source, 1), (target, 1))
+    tail = state.tail_hash(source)
+    after = attrs.evolve(
+        moved,
+        full_hash=at(state.full_hash, target, words.no_key),
+        tail_hash=at(at(state.tail_hash, target, tail), source, words.no_key),
+        fresh_tail=at(state.fresh_tail, target, z3.BoolVal(True)),
+    )
+    guards = (
+        guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
+        guard("its block has a tail", z3.And(state.table(entry) == source, source != words.null, tail != words.no_key)),
+        guard("a free block of the pool", z3.And(target != words.null, state.refs(target) == 0, target != source)),
+        guard("no tail of this step", z3.Not(state.fresh_tail(source))),
+        guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copy_of(target) == words.null)),
+        sought_by_nobody(state, source, "source"),
+        sought_by_nobody(state, target, "target"),
+    )
+    return Transition(guards, after)
+
+
+def relocate(state: State, entry: Entry, destination: Entry) -> Transition:
+    """A scratch block moves to another column of its group."""
+    words, block = state.words, state.table(entry)
+    same = z3.And(entry.request == destination.request, entry.group == destination.group)
+    scratch = z3.And(block != words.null, state.filled(entry) == 0, z3.Not(state.awaits(entry)))
+    guards = (
+        guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
+        guard("a scratch block", scratch),
+        guard("an empty column", z3.And(same, state.table(destination) == words.null)),
+        guard("beyond what is computed", words.column_start(destination) >= state.computed(entry.request)),
+    )
+    return Transition(guards, state.with_table((destination, block), (entry, words.null)))
+
+
+def retire(state: State, entry: Entry, block: Term) -> Transition:
+    words, request = state.words, entry.request
+    computed = state.computed(request)
+    unseen = z3.And(z3.Not(words.sees_entry(entry, computed)), words.column_end(entry) <= computed)
+    guards = (
+        guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
+        guard("the request runs", state.status(request) == RUNNING),
+        guard("not after the chunk of this step", z3.Not(state.in_step(request))),
+        guard("no later token reads it", unseen),
+    )
+    after = state.with_table((entry, words.null)).with_refs((block, -1))
+    after = attrs.evolve(after, filled=at_entry(state.filled, entry, z3.IntVal(0)))
+    return Transition(guards, after, terms={BOUNDARY: (computed,)})
+
+
+ACTIONS = (
+    Action("forward chunk", (REQUEST, BOUNDARY), forward, "schedule, execute_model, preprocess_mamba"),
+    Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
+    Action("publish tail", (ENTRY, BLOCK), publish_tail, "_cache_partial_tail_block"),
+    Action("copy for reader", (ENTRY, BLOCK, BLOCK), copy_for_reader, "_apply_cow"),
+    Action("copy for producer", (ENTRY, BLOCK, BLOCK), copy_for_producer, "BlockPool.move_block_hashes"),
+    Action("relocate", (ENTRY, ENTRY), relocate, "MambaManager._relocate_speculative_block"),
+    Action("retire", (ENTRY, BLOCK), retire, "remove_skipped_blocks"),
+)

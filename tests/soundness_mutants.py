@@ -1,0 +1,222 @@
+"""Faults of the cache as changed transitions: a guard dropped, or an update left out or wrong.
+
+Each names the cell that has to fall, and the invariant, if any, that implies the guard and is dropped with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import z3
+
+from solver.soundness.cells import ACTIONS
+from solver.soundness.state import LOADING, State, at
+from solver.soundness.stepping import arbitrary_loss
+from solver.soundness.terms import BLOCK, ENTRY, Universal
+from solver.soundness.transition import Action, Transition
+from solver.soundness.vocabulary import Entry, Formula, Term
+
+BY_NAME = {action.name: action for action in ACTIONS}
+
+
+@attrs.frozen(eq=False)
+class Fault:
+    """`falls` is an invariant that the changed action no longer keeps, without `dropped` among what is assumed."""
+
+    name: str
+    action: Action
+    falls: str
+    dropped: tuple[str, ...] = ()
+
+
+def _without_guards(name: str, *guards: str) -> Action:
+    action = BY_NAME[name]
+
+    def build(state: State, *arguments: object) -> Transition:
+        transition = action.build(state, *arguments)
+        kept = tuple(guard for guard in transition.guards if guard.name not in guards)
+        assert len(kept) == len(transition.guards) - len(guards), f"{name} has no such guard"
+        return attrs.evolve(transition, guards=kept)
+
+    return attrs.evolve(action, build=build)
+
+
+def _with_after(name: str, change: Callable[..., State]) -> Action:
+    """`change` gets the state before, the state after and the arguments."""
+    action = BY_NAME[name]
+
+    def build(state: State, *arguments: object) -> Transition:
+        transition = action.build(state, *arguments)
+        return attrs.evolve(transition, after=change(state, transition.after, *arguments))
+
+    return attrs.evolve(action, build=build)
+
+
+def _hashes_stay(before: State, after: State, *_: object) -> State:
+    return attrs.evolve(after, full_hash=before.full_hash, tail_hash=before.tail_hash)
+
+
+def _key_of_computed(before: State, after: State, entry: Entry, block: Term) -> State:
+    key = before.words.key_of(entry, before.computed(entry.request))
+    return attrs.evolve(after, full_hash=at(before.full_hash, block, key))
+
+
+def _key_of_next_column(before: State, after: State, entry: Entry, block: Term) -> State:
+    words = before.words
+    key = words.key_of(entry, words.end(entry.group, entry.column + 1))
+    return attrs.evolve(after, full_hash=at(before.full_hash, block, key))
+
+
+def _another_block(before: State, after: State, entry: Entry, block: Term) -> State:
+    words = before.words
+    other = before.table(Entry(entry.request, entry.group, entry.column + 1))
+    key = words.key_of(entry, words.column_end(entry))
+    return attrs.evolve(after, full_hash=at(before.full_hash, other, key))
+
+
+def _not_copied(before: State, after: State, *_: object) -> State:
+    return attrs.evolve(after, seen=before.seen, last=before.last)
+
+
+def _not_referenced(before: State, after: State, *_: object) -> State:
+    return attrs.evolve(after, refs=before.refs)
+
+
+def _loss_that_spares(spared: Callable[[State, Entry], Formula]) -> Action:
+    """A lost step after which some holders of spoilt blocks go on."""
+    action = BY_NAME["lose steps"]
+
+    def build(state: State) -> Transition:
+        loss = arbitrary_loss()
+        transition = action.build(state)
+
+        def rolled_back(entry: Entry, block: Term) -> Formula:
+            holds = z3.And(loss.spoilt(block), block != state.words.null, state.table(entry) == block)
+            loads = state.status(entry.request) == LOADING
+            goes = z3.If(loads, loss.withdrawn(entry.request), loss.rolled_back(entry.request))
+            return z3.Implies(z3.And(holds, z3.Not(spared(state, entry))), goes)
+
+        kept = tuple(guard for guard in transition.guards if guard.name != "holders of spoilt blocks go back")
+        weaker = Universal("some holders of spoilt blocks go back", (ENTRY, BLOCK), rolled_back)
+        return attrs.evolve(transition, guards=(*kept, weaker))
+
+    return attrs.evolve(action, build=build)
+
+
+def _only_reads_it(state: State, entry: Entry) -> Formula:
+    return state.filled(entry) == state.words.column_end(entry)
+
+
+def _writes_it(state: State, entry: Entry) -> Formula:
+    return state.filled(entry) < state.words.column_end(entry)
+
+
+def _is_loading(state: State, entry: Entry) -> Formula:
+    return state.status(entry.request) == LOADING
+
+
+FAULTS = (
+    Fault("eviction without unhashing", _with_after("allocate", _hashes_stay), "full hash is content"),
+    Fault("hit in the same step", _without_guards("touch", "no state of this step"), "state is visible"),
+    Fault(
+        "write over an alias",
+        _without_guards("forward chunk", "a state that is cached is not overwritten"),
+        "tail hash is content",
+    ),
+    Fault(
+        "write while shared",
+        BY_NAME["forward chunk"],
+        "delivered",
+        ("open is owned", "shared is hashed", "hash is position"),
+    ),
+    Fault(
+        "publish with the key of the computed tokens",
+        _with_after("publish full", _key_of_computed),
+        "full hash is content",
+    ),
+    Fault(
+        "publish with the key of the next column",
+        _with_after("publish full", _key_of_next_column),
+        "full hash is content",
+    ),
+    Fault("publish another block", _with_after("publish full", _another_block), "full hash is content"),
+    Fault(
+        "publish a column that is not computed",
+        _without_guards("publish full", "the column's tokens are computed"),
+        "full hash is content",
+    ),
+    Fault(
+        "publish a state that a chunk passed over",
+        BY_NAME["publish full"],
+        "full hash is content",
+        ("passed columns are full",),
+    ),
+    Fault("two chunks in one step", _without_guards("forward chunk", "one chunk a step"), "chunk reads its state"),
+    Fault(
+        "chunk that leaves its column half-way",
+        _without_guards("forward chunk", "a chunk does not leave its column half-way"),
+        "passed columns are full",
+    ),
+    Fault(
+        "allocate before touch",
+        _without_guards("allocate", "no outstanding lookup found the block"),
+        "lookup stands",
+    ),
+    Fault(
+        "touch what is cached for something else by now",
+        BY_NAME["touch"],
+        "delivered",
+        ("lookup stands",),
+    ),
+    Fault("touch without a reference", _with_after("touch", _not_referenced), "references"),
+    Fault("allocate a referenced block", _without_guards("allocate", "a free block of the pool"), "delivered"),
+    Fault(
+        "save before commit",
+        _without_guards("save begins", "no step is going to write the block"),
+        "save reads its key",
+    ),
+    Fault("save without a pin", _with_after("save begins", _not_referenced), "references"),
+    Fault("unpinned load", _without_guards("free", "no load is under way"), "load is pinned"),
+    Fault(
+        "load into a block with a queued write of its former owner",
+        _without_guards("load begins", "no step is going to write the block"),
+        "loading is alone",
+    ),
+    Fault(
+        "load into a block that a step is going to read",
+        _without_guards("load begins", "no step is going to read the block"),
+        "loading is alone",
+    ),
+    Fault("preempted in the step, hashes kept", _with_after("preempt in step", _hashes_stay), "full hash is content"),
+    Fault(
+        "preempted in the step although others rely on it",
+        _without_guards("preempt in step", "nobody else relies on what it was to write"),
+        "delivered",
+    ),
+    Fault("lost step, hashes stay", _with_after("lose steps", _hashes_stay), "full hash is content"),
+    Fault("lost step, readers stay", _loss_that_spares(_only_reads_it), "delivered"),
+    Fault("lost step, producer stays", _loss_that_spares(_writes_it), "delivered"),
+    Fault("lost step, loading readers stay", _loss_that_spares(_is_loading), "delivered"),
+    Fault(
+        "tail copied from the step that writes it",
+        _without_guards("copy for reader", "no tail of this step"),
+        "delivered",
+    ),
+    Fault("tail moved without a copy", _with_after("copy for producer", _not_copied), "tail hash is content"),
+    Fault("copy without a pin", _with_after("copy for reader", _not_referenced), "references"),
+    Fault(
+        "state retired after its chunk was planned",
+        _without_guards("retire", "not after the chunk of this step"),
+        "chunk reads its state",
+    ),
+    Fault("state retired that is still read", _without_guards("retire", "no later token reads it"), "needs are held"),
+    Fault("reset under a holder", _without_guards("reset", "all blocks are unreferenced"), "shared is hashed"),
+    Fault("start with a hole", _without_guards("start", "what R sees is held"), "needs are held"),
+    Fault(
+        "start from what is not a hit",
+        _without_guards("start", "what is held below R is a hit or a load"),
+        "needs are held",
+    ),
+    Fault("started before all of its load", _without_guards("load commits", "all of its load has begun"), "delivered"),
+)
