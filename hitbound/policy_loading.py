@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import PolicyError
-from model.policies import POLICIES
+from model.policies import POLICIES, PROPOSED, policy_named
 from model.policy import Answer, Policy
 
 LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -31,8 +31,8 @@ def load_policy(asked: str) -> Policy:
 
     A policy from a file that has no name of its own is called `asked`.
     """
-    if asked in POLICIES:
-        return POLICIES[asked]
+    if asked in POLICIES or asked in PROPOSED:
+        return policy_named(asked)
     file, colon, name = asked.rpartition(":")
     if not colon or not file.endswith(".py"):
         shipped = ", ".join(POLICIES)

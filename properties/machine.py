@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.configuration import Configuration, Eviction
-from model.connector import Leaf
+from model.connector import Connector, Leaf
 from model.errors import IllegalAction
 from model.policy import Policy
 from model.release import NEWEST, Release
@@ -47,7 +47,7 @@ Signature = tuple[str, Case | None]
 class Campaign:
     """What a series of runs explores, with which features, and what it has met so far.
 
-    Every configuration that is drawn follows the rules of `release`. `found` keeps the first EXAMPLES traces of each
+    Every configuration that is drawn follows the rules of `release` and has the `connector`, if one is given. `found` keeps the first EXAMPLES traces of each
     finding. `fired` counts rules and `met` events, `runs` and `actions` themselves.
     """
 
@@ -57,6 +57,7 @@ class Campaign:
     fixed_leaf: Leaf | None = None
     features: frozenset[Feature] = frozenset()
     release: Release = NEWEST
+    connector: Connector | None = None
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -86,7 +87,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
         drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
-        self.configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
+        configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
+        if campaign.connector is not None:
+            configuration = attrs.evolve(configuration, connector=campaign.connector)
+        self.configuration = configuration
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1
