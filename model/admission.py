@@ -6,7 +6,7 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 
@@ -17,12 +17,15 @@ from model.chunk import chunk_tokens
 from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
+from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
 from model.peer import AskedAgain, Counting, PeerRules
-from model.plan import Fetch, Load
+from model.plan import Copy, Fetch, Load, Table
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary
-from model.pool import Label, Pool
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted
+from model.release import Truncation
 from model.request import Request, Status
+from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
 from model.tokens import Prefix
 
@@ -60,14 +63,23 @@ class Decision:
         """R, in tokens."""
         return self.local + self.external
 
+    @property
+    def tail_dropped(self) -> bool:
+        """Whether the local hit lost its partial tail to E: then its lists are cut, not looked up again."""
+        unit = self.summary.scheduler_block
+        return self.external > 0 and self.first_local % unit > 0 and self.local == floor_to(self.local, unit)
+
 
 @attrs.frozen
 class Admission:
-    """A decision that was carried out: the loads it announced, and the tokens of its first chunk (0: it loads)."""
+    """A decision that was carried out: the loads it announced, the tokens of its first chunk (0: it loads), and the
+    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one."""
 
     decision: Decision
     loads: tuple[Load, ...]
     chunk: int
+    copies: tuple[Copy, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
 
 
 class AskAgain(Exception):
@@ -83,10 +95,6 @@ class PutOff(Exception):
     def __init__(self, *, same_step_state: bool) -> None:
         super().__init__()
         self.same_step_state = same_step_state
-
-
-class EngineAssertion(Exception):
-    """The engine's own assertion fails: vLLM would crash here."""
 
 
 def ask(
@@ -169,7 +177,9 @@ def decide(
     if answer.unknown:
         return None, request
     local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
-    request = attrs.evolve(request, junction=lookup.junction if local == lookup.summary.common else 0)
+    by_group = diverged and external > 0
+    from_common = not by_group and lookup.summary.common in (first_local, local)
+    request = attrs.evolve(request, junction=lookup.junction if from_common else 0)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,
@@ -197,11 +207,14 @@ def admit(
     decision: Decision,
     budget: int,
     states_this_step: frozenset[Label],
+    others: Collection[Request],
     stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
-    """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait."""
+    """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is
+    left free if it loads asynchronously."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
+    hits = _hits(configuration, decision)
     asynchronous = decision.answer.asynchronous and decision.external > 0
     chunk = 0
     if not asynchronous:
@@ -210,13 +223,20 @@ def admit(
         chunk = chunk_tokens(configuration, request, decision.resume, budget)
         if chunk == 0:
             raise PutOff(same_step_state=False)
-    hits, _ = tables_at(configuration, decision.lookup, decision.local)
     for group, table in zip(configuration.groups, hits, strict=True):
         if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
             raise PutOff(same_step_state=True)
-    pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-    if chunk:
-        pool, request = extend(configuration, pool, request, decision.resume + chunk)
+    tokens = decision.resume + chunk
+    need = Need(tokens, hits, decision.local, decision.resume)
+    expected = estimated(configuration, pool, request, need, others if asynchronous else ())
+    free = pool
+    try:
+        pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
+        pool, request, copies = extend(configuration, pool, request, tokens)
+    except PoolExhausted:
+        allotment(request.name, expected, free, None)
+        raise
+    allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
     request = attrs.evolve(
         request,
@@ -226,7 +246,22 @@ def admit(
         started=False,
         transferred=request.transferred.union(_peers(configuration)),
     )
-    return pool, request, Admission(decision, loads, chunk)
+    return pool, request, Admission(decision, loads, chunk, copies, allotments)
+
+
+def _hits(configuration: Configuration, decision: Decision) -> tuple[Table, ...]:
+    """Hit blocks of every group for the boundary that was settled on. Where a partial tail was dropped they are cut, so
+    a recurrent group keeps no state (`KVCacheManager.truncate_computed_blocks`)."""
+    if not decision.tail_dropped:
+        return tables_at(configuration, decision.lookup, decision.local)[0]
+    hits, _ = tables_at(configuration, decision.lookup, decision.first_local)
+    every = configuration.release.truncation is Truncation.EVERY_GROUP_COVERS
+    for index, (group, table) in enumerate(zip(configuration.groups, hits, strict=True)):
+        if len(table) < decision.local // group.block and (every or not group.recurrent):
+            raise EngineAssertion(f"the hit list of group {index} does not reach L = {decision.local}")
+    return tuple(
+        table[: decision.local // group.block] for group, table in zip(configuration.groups, hits, strict=True)
+    )
 
 
 def _peers(configuration: Configuration) -> tuple[str, ...]:

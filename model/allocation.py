@@ -12,9 +12,10 @@ import attrs
 
 from model.configuration import Configuration, Group, GroupKind
 from model.geometry import column_ending_at, columns_for, floor_to
-from model.plan import Table
+from model.partial_tails import copy_tail, publish_tails, shared_tails
+from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption
+from model.release import Adoption, RunningMark, TailCopyHold, WindowPublication
 from model.request import Request
 
 
@@ -45,18 +46,23 @@ def adopt(
     """
     resume = local + external
     tables: list[Table] = []
+    kept: list[Table] = []
     published: list[int] = []
     for group, hit in zip(configuration.groups, hits, strict=True):
         skipped = columns_out_of_sight(group, resume)
-        pool = pool.touch(hit[skipped:])
-        tables.append((NULL_BLOCK,) * skipped + hit[skipped:])
+        kept.append(hit[skipped:])
+        pool = pool.touch(kept[-1])
+        tables.append((NULL_BLOCK,) * skipped + kept[-1])
         published.append(len(tables[-1]))
         if external > 0 and configuration.release.adoption is Adoption.GROUP_BY_GROUP:
             pool, tables[-1] = _take_up_to(pool, tables[-1], columns_for(resume, group.block))
     if external > 0 and configuration.release.adoption is Adoption.ALL_HITS_FIRST:
         for index, group in enumerate(configuration.groups):
             pool, tables[index] = _take_up_to(pool, tables[index], columns_for(resume, group.block))
-    return pool, attrs.evolve(request, tables=tuple(tables), published=tuple(published))
+    tails = shared_tails(configuration, tuple(tables), tuple(kept), local)
+    for index, column in tails:
+        published[index] = column
+    return pool, attrs.evolve(request, tables=tuple(tables), published=tuple(published), tails=tails)
 
 
 def _take_up_to(pool: Pool, table: Table, columns: int) -> tuple[Pool, Table]:
@@ -75,27 +81,52 @@ def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[
     return pool, attrs.evolve(request, tables=tuple(tables))
 
 
-def extend(configuration: Configuration, pool: Pool, request: Request, tokens: int) -> tuple[Pool, Request]:
-    """Give the request room for `tokens` tokens. A recurrent group gets one block, for the state at the end."""
+def extend(
+    configuration: Configuration, pool: Pool, request: Request, tokens: int
+) -> tuple[Pool, Request, tuple[Copy, ...]]:
+    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end. Before
+    that, a partial tail in which the request would write is copied; the copies are returned.
+
+    A request that runs keeps its block, for its worker's table only grows; another one goes on in the copy.
+    """
+    tails = dict(request.tails)
+    ran = request.computed > 0 and not request.unmarked
     tables: list[Table] = []
-    for group, table in zip(configuration.groups, request.tables, strict=True):
+    copies: list[Copy] = []
+    took_state = False
+    for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         missing = max(0, columns_for(tokens, group.block) - len(table))
         nulls = max(0, missing - 1) if group.recurrent else 0
-        pool, taken = pool.take(missing - nulls)
-        tables.append(table + (NULL_BLOCK,) * nulls + taken)
-    return pool, attrs.evolve(request, tables=tuple(tables))
+        pool, taken = pool.take(missing - nulls + (index in tails))
+        if index in tails:
+            replaces = not (group.recurrent and ran)
+            pool, table, copy = copy_tail(pool, table, index, tails[index], taken[0], replaces=replaces)
+            copies.append(copy)
+        tables.append(table + (NULL_BLOCK,) * nulls + taken[index in tails :])
+        took_state |= group.recurrent and bool(taken)
+    hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
+    held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
+    pool = pool.touch(held)
+    by_new_block = configuration.fine_grained and configuration.release.running_mark is RunningMark.NEW_STATE_BLOCK
+    unmarked = by_new_block and not ran and not took_state
+    return (
+        pool,
+        attrs.evolve(request, tables=tuple(tables), tails=(), unmarked=unmarked, held=request.held + held),
+        tuple(copies),
+    )
 
 
 def publish(
     configuration: Configuration, pool: Pool, request: Request, tokens: int
 ) -> tuple[Pool, Request, frozenset[Label]]:
-    """Cache the request's full blocks below `tokens` tokens; also returns the labels of recurrent states among them.
+    """Cache the request's full blocks below `tokens` tokens, and its partial tails; also returns the labels of
+    recurrent states among them.
 
-    Hits are multiples of the scheduler block, so nothing beyond the last multiple is cached (`_align_cacheable`), but
-    for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
+    Without fine-grained hits nothing beyond the last multiple of the scheduler block is cached (`_align_cacheable`),
+    but for the block that a draft group looks at and then drops (`get_num_cacheable_tokens`).
     """
     known = min(tokens, len(request.tokens))
-    cacheable = floor_to(known, configuration.scheduler_block)
+    cacheable = known if configuration.fine_grained else floor_to(known, configuration.scheduler_block)
     dropping = configuration.dropping
     published: list[int] = []
     states: set[Label] = set()
@@ -110,21 +141,28 @@ def publish(
                 if group.recurrent:
                     states.add(label)
         published.append(max(request.published[index], full))
-    return pool, attrs.evolve(request, published=tuple(published)), frozenset(states)
+    pool, request, tails = publish_tails(
+        configuration, pool, attrs.evolve(request, published=tuple(published)), cacheable
+    )
+    return pool, request, frozenset(states) | tails
 
 
 def _reachable(configuration: Configuration, group: Group, column: int, *, drops: bool) -> bool:
-    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the
-    scheduler block, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
+    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the hit
+    alignment, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
     if group.window is None:
         return True
-    columns = configuration.scheduler_block // group.block
+    every = configuration.release.window_publication is WindowPublication.EVERY_HIT_BOUNDARY
+    columns = (configuration.hit_alignment if every else configuration.scheduler_block) // group.block
     needed = columns_for(group.window - 1, group.block) + drops
     return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
     """Release all blocks of the request, group after group, each tail first; it has computed nothing any more."""
+    pool = pool.release(request.held)
     for table in request.tables:
         pool = pool.release(reversed(table))
-    return pool, attrs.evolve(request, tables=(), published=(), computed=0, loads=(), started=False)
+    return pool, attrs.evolve(
+        request, tables=(), published=(), computed=0, loads=(), started=False, tails=(), unmarked=False, held=()
+    )

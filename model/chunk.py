@@ -1,20 +1,21 @@
 """How many tokens of a request one step runs, so that recurrent states are written at boundaries.
 
-Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py) without partial tails.
+Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py).
 """
 
 from __future__ import annotations
 
 from model.configuration import Configuration
 from model.geometry import floor_to
+from model.partial_tails import last_boundary, prompt_tail
 from model.request import Request
 
 
 def chunk_tokens(configuration: Configuration, request: Request, start: int, budget: int) -> int:
     """Tokens to run from `start` (the computed tokens) within `budget`; 0 if no aligned chunk fits.
 
-    State is written at chunk ends, so prefill chunks end on the Mamba grid. Exempt is the prompt's last chunk, whose
-    block decode advances to the boundary.
+    State is written at chunk ends, so prefill chunks end on the Mamba grid, and at the boundary of the prompt's partial
+    tail. Exempt is the prompt's last chunk, whose block decode advances to the boundary.
     """
     known = len(request.tokens)
     tokens = min(known - start, budget)
@@ -28,11 +29,11 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
         if aligned > start or block <= configuration.budget:
             end = aligned
     next_boundary = floor_to(start, block) + block if start % block else 0
-    last_cacheable = floor_to(known, block)
-    if configuration.has_draft_model:
-        # Attention drops its last block, so a hit can reach only one block less.
-        last_cacheable -= block
+    last_cacheable = last_boundary(configuration, known, block)
+    tail = prompt_tail(configuration, request)
+    if not last_cacheable < tail < request.prompt_length:
+        tail = 0
     # A prefix that another request shares, but of which no state is cached: cache it on the way.
     junction = floor_to(request.junction - start, block) + start if start < request.junction < end else 0
-    end = min((stop for stop in (next_boundary, last_cacheable, junction) if start < stop < end), default=end)
+    end = min((stop for stop in (next_boundary, last_cacheable, tail, junction) if start < stop < end), default=end)
     return max(end - start, 0)

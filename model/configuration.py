@@ -98,8 +98,24 @@ class Configuration:
 
     @property
     def scheduler_block(self) -> int:
-        """LCM of the groups' blocks, in tokens; every hit is a multiple of it when partial tails cannot occur."""
+        """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
+
+    @property
+    def fine_grained(self) -> bool:
+        """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
+
+        A Mamba block is wider than the hash unit, and so is no sliding window's: its lookup knows only whole blocks.
+        """
+        windows = (group for group in self.groups if group.kind is GroupKind.SLIDING_WINDOW)
+        return self.mamba_block not in (None, self.hash_block) and all(
+            group.block == self.hash_block for group in windows
+        )
+
+    @property
+    def hit_alignment(self) -> int:
+        """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
+        return self.hash_block if self.fine_grained else self.scheduler_block
 
     @property
     def mamba_block(self) -> int | None:

@@ -22,9 +22,10 @@ from model.tokens import Prefix
 class SpecView:
     """The groups of one spec, as a lookup for `prefix` sees them in `pool`; a `GroupView` for policies.
 
-    `alignment` is the unit of every hit (the scheduler block, in tokens), `cap` the most a lookup may report. A spec
+    `alignment` is the unit of every hit (see `Configuration.hit_alignment`), `cap` the most a lookup may report. A spec
     that is `dropping` (draft models) looks `margin` tokens past a bound, but not past `farthest`, and drops the last
-    block of what it finds, so that it finds the same again.
+    block (hash unit, where hits are fine-grained) of what it finds, so that it finds the same again. `reach` is the
+    bound up to which full attention was searched: a lower one cuts what was found then. All in tokens.
     """
 
     group: Group
@@ -37,6 +38,11 @@ class SpecView:
     margin: int = 0
     farthest: int = 0
     drops_on_every_pass: bool = False
+    reach: int = attrs.field()
+
+    @reach.default
+    def _whole(self) -> int:
+        return self._looks_to(self.cap)
 
     @property
     def recurrent(self) -> bool:
@@ -58,14 +64,19 @@ class SpecView:
 
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
-        if self.margin:
-            bound = min(bound + self.margin, self.farthest)
-        columns = min(bound, len(self.prefix)) // self.group.block
+        searched = min(self._looks_to(bound), len(self.prefix))
         if self.group.kind is GroupKind.FULL_ATTENTION:
-            return self._longest_run(columns)
+            found = self._longest_match(max(searched, self.reach) if self._probes_tails else searched)
+            kept = max(0, found - self._dropped * min(self.alignment, self.group.block))
+            return floor_to(min(bound, kept), self.alignment)
         if self.group.kind is GroupKind.SLIDING_WINDOW:
-            return self._last_window(columns)
-        return self._last_checkpoint(columns)
+            return self._last_window(searched // self.group.block)
+        return self._last_checkpoint(searched)
+
+    def searched_from(self, candidate: int) -> SpecView:
+        """The same after its first search, with `candidate` as bound: full attention is searched once per lookup, and
+        cut to each lower candidate, for what covers a boundary covers every lower one."""
+        return attrs.evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
@@ -73,7 +84,8 @@ class SpecView:
 
     def stands_after_drop(self, boundary: int) -> bool:
         """Whether `boundary` is left when the block after it is dropped: both are cached."""
-        once = attrs.evolve(self, dropping=True, margin=self.group.block, farthest=len(self.prefix))
+        margin = min(self.alignment, self.group.block)
+        once = attrs.evolve(self, dropping=True, margin=margin, farthest=len(self.prefix))
         return once.find(boundary) == boundary
 
     def tables(self, boundary: int) -> tuple[Table, ...]:
@@ -84,16 +96,33 @@ class SpecView:
             first = max(0, columns - self._window_columns())
         elif self.recurrent:
             first = max(0, columns - 1)
-        return tuple(
-            (NULL_BLOCK,) * first + tuple(self._block(index, column) for column in range(first, columns))
-            for index in self.indexes
-        )
+        last = boundary
+        if self.group.kind is GroupKind.FULL_ATTENTION and self._probes_tails:
+            last = self._longest_match(self.reach)
+        ends = [min((column + 1) * self.group.block, last) for column in range(first, columns)]
+        return tuple((NULL_BLOCK,) * first + tuple(self._block(index, end) for end in ends) for index in self.indexes)
 
-    def _longest_run(self, columns: int) -> int:
-        run = 0
-        while run < columns and self._cached(run):
+    @property
+    def _probes_tails(self) -> bool:
+        """Whether a hit may end inside a block of this spec."""
+        return self.alignment < self.group.block
+
+    def _longest_match(self, bound: int) -> int:
+        """End of the run of whole blocks from the start and, if tails are probed, of the longest cached tail of the
+        block after it."""
+        block, columns, run = self.group.block, bound // self.group.block, 0
+        while run < columns and self._cached((run + 1) * block):
             run += 1
-        return floor_to(max(0, run - self._dropped) * self.group.block, self.alignment)
+        if self._probes_tails:
+            last = min((run + 1) * block - self.alignment, floor_to(bound, self.alignment))
+            for end in range(last, run * block, -self.alignment):
+                if self._cached(end):
+                    return end
+        return run * block
+
+    def _looks_to(self, bound: int) -> int:
+        """How far a search up to `bound` looks."""
+        return min(bound + self.margin, self.farthest) if self.margin else bound
 
     def _last_window(self, columns: int) -> int:
         """Rightmost run as long as the window needs, aligned after the drop; a shorter run that starts at column 0 also
@@ -101,22 +130,24 @@ class SpecView:
         needed = self._window_columns() + self._dropped
         for end in range(columns, 0, -1):
             kept = (end - self._dropped) * self.group.block
-            if kept % self.alignment == 0 and all(self._cached(column) for column in range(max(0, end - needed), end)):
+            if kept % self.alignment == 0 and all(
+                self._cached((column + 1) * self.group.block) for column in range(max(0, end - needed), end)
+            ):
                 if end >= needed:
                     return kept
                 rounded = floor_to(end * self.group.block, self.alignment)
                 return floor_to(max(0, rounded - self._dropped * self.group.block), self.alignment)
         return 0
 
-    def _last_checkpoint(self, columns: int) -> int:
-        for end in range(columns, 0, -1):
-            if end * self.group.block % self.alignment == 0 and self._cached(end - 1):
-                return end * self.group.block
+    def _last_checkpoint(self, bound: int) -> int:
+        for end in range(floor_to(bound, self.alignment), 0, -self.alignment):
+            if self._cached(end):
+                return end
         return 0
 
     @property
     def _dropped(self) -> int:
-        """Columns that are dropped of what was found."""
+        """Columns (hash units, where tails are probed) that are dropped of what was found."""
         return int(self.dropping)
 
     def _window_columns(self) -> int:
@@ -124,12 +155,12 @@ class SpecView:
         assert self.group.window is not None
         return columns_for(self.group.window - 1, self.group.block)
 
-    def _cached(self, column: int) -> bool:
-        prefix = self.prefix[: (column + 1) * self.group.block]
+    def _cached(self, end: int) -> bool:
+        prefix = self.prefix[:end]
         return all(self.pool.find(Label(index, prefix)) is not None for index in self.indexes)
 
-    def _block(self, index: int, column: int) -> int:
-        block = self.pool.find(Label(index, self.prefix[: (column + 1) * self.group.block]))
+    def _block(self, index: int, end: int) -> int:
+        block = self.pool.find(Label(index, self.prefix[:end]))
         assert block is not None, "tables() is for valid boundaries only"
         return block
 
@@ -145,9 +176,13 @@ class Accepted:
 
 @attrs.frozen
 class LocalLookup:
-    """Everything one lookup found out, for the policy (`summary`) and for the properties (`views`, `accepted`)."""
+    """Everything one lookup found out, for the policy (`summary`) and for the properties (`views`, `accepted`).
+
+    `views` see each spec on its own, `reconciled` as it was searched for the common hit.
+    """
 
     views: tuple[SpecView, ...]
+    reconciled: tuple[SpecView, ...]
     accepted: tuple[Accepted, ...]
     summary: Summary
 
@@ -158,20 +193,32 @@ class LocalLookup:
         return longest if longest > self.summary.common else 0
 
 
-def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[int, tuple[Accepted, ...]]:
+@attrs.frozen
+class Reconciled:
+    """The common hit, the specs as they were searched for it, and every call of `accept`."""
+
+    common: int
+    views: tuple[SpecView, ...]
+    accepted: tuple[Accepted, ...]
+
+
+def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> Reconciled:
     """The common hit: each spec accepts or lowers the candidate, until a whole round lowers nothing.
 
     A spec that has dropped does not drop again until one that did not drop lowers the candidate. Full attention never
     does: it is looked up once, and then only trimmed.
     """
     accepted: list[Accepted] = []
+    searched: list[SpecView] = []
     candidate = cap
     dropped: set[int] = set()
     while True:
         round_start = candidate
         for spec, view in enumerate(views):
+            if len(searched) == spec:
+                searched.append(view.searched_from(candidate))
             drops = view.dropping and spec not in dropped
-            result = policy.accept(view.plain if spec in dropped else view, candidate)
+            result = policy.accept(searched[spec].plain if spec in dropped else searched[spec], candidate)
             accepted.append(Accepted(spec, candidate, result))
             if drops and not view.drops_on_every_pass:
                 dropped.add(spec)
@@ -179,14 +226,22 @@ def reconcile(policy: Policy, views: tuple[SpecView, ...], cap: int) -> tuple[in
                 dropped = {earlier for earlier in dropped if views[earlier].trimmed}
             candidate = result
         if candidate >= round_start or candidate <= 0:
-            return candidate, tuple(accepted)
+            return Reconciled(candidate, tuple(searched), tuple(accepted))
+
+
+def _aligned_common(policy: Policy, views: tuple[SpecView, ...], common: int, unit: int) -> int:
+    """The deepest multiple of `unit` tokens, `common` at most, that is common to all specs."""
+    while common % unit:
+        below = floor_to(common, unit)
+        common = min(below, reconcile(policy, views, below).common)
+    return common
 
 
 def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
     """Look up `prefix` in every group, each on its own and all together."""
     cap = policy.cap(len(prefix))
     views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
-    common, accepted = reconcile(policy, views, cap)
+    reconciled = reconcile(policy, views, cap)
     hits = [view.hit for view in views]
     summary = Summary(
         lookup=lookup,
@@ -194,11 +249,11 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         shallowest=min(hits),
         deepest=max(hits),
         lowest_attention=min(hit for hit, view in zip(hits, views, strict=True) if not view.recurrent),
-        common=common,
-        aligned_common=floor_to(common, configuration.scheduler_block),
+        common=reconciled.common,
+        aligned_common=_aligned_common(policy, views, reconciled.common, configuration.scheduler_block),
         scheduler_block=configuration.scheduler_block,
     )
-    return LocalLookup(views, accepted, summary)
+    return LocalLookup(views, reconciled.views, reconciled.accepted, summary)
 
 
 def _view(configuration: Configuration, indexes: tuple[int, ...], pool: Pool, prefix: Prefix, cap: int) -> SpecView:
@@ -215,9 +270,9 @@ def _view(configuration: Configuration, indexes: tuple[int, ...], pool: Pool, pr
         pool,
         prefix,
         cap,
-        configuration.scheduler_block,
+        configuration.hit_alignment,
         dropping=dropping,
-        margin=group.block if looks_ahead else 0,
+        margin=min(configuration.hit_alignment, group.block) if looks_ahead else 0,
         farthest=hashed if release.draft_drop is DraftDrop.PAST_THE_CAP else cap,
         drops_on_every_pass=every_pass and group.kind is not GroupKind.FULL_ATTENTION,
     )
@@ -233,7 +288,7 @@ def tables_at(
     """
     tables: list[Table] = [()] * len(configuration.groups)
     reached = [0] * len(configuration.groups)
-    for view in local.views:
+    for view in local.reconciled if boundary == local.summary.common else local.views:
         own = view.hit if view.hit < boundary else view.plain.find(boundary)
         for index, table in zip(view.indexes, view.tables(own), strict=True):
             tables[index] = table

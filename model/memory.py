@@ -6,7 +6,7 @@ Block ids are one space that all KV cache groups share, so content names its gro
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -93,6 +93,12 @@ class Memory:
         if not wiped:
             return self
         return Memory(tuple(UNWRITTEN if block in wiped else held for block, held in enumerate(self.blocks)))
+
+    def copy(self, sources: Mapping[int, int]) -> Memory:
+        """Each block that is a key holds what the block it maps to held before."""
+        if not sources:
+            return self
+        return Memory(tuple(self.blocks[sources.get(block, block)] for block in range(len(self.blocks))))
 
     def replace(self, block: int, content: Content) -> Memory:
         """`block` after all of it was overwritten with `content`."""

@@ -68,6 +68,20 @@ class Load:
 
 
 @attrs.frozen
+class Copy:
+    """Block `source` of `group` is copied to block `destination`, because its labelled content must not be written.
+
+    `replaces` if `destination` takes the place of `source` in the request's table; else the request keeps `source`,
+    and what `source` was cached for is found in `destination`.
+    """
+
+    group: int
+    source: int
+    destination: int
+    replaces: bool
+
+
+@attrs.frozen
 class Chunk:
     """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
 
@@ -92,12 +106,14 @@ class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 
     `dropped` are requests that finished, were aborted or were preempted since the last step. `taken` are blocks that
-    changed hands since then: they are wiped, for they hold nothing that a reader may rely on. `saves` take place after
-    the step, unless it is undone.
+    changed hands since then: they are wiped, for they hold nothing that a reader may rely on. `copies` are the partial
+    tails that are copied before anything of the step is written (vLLM: `kv_cache_block_copies`). `saves` take place
+    after the step, unless it is undone.
     """
 
     chunks: tuple[Chunk, ...] = ()
     loads: tuple[Load, ...] = ()
     dropped: tuple[str, ...] = ()
     taken: tuple[int, ...] = ()
+    copies: tuple[Copy, ...] = ()
     saves: tuple[Save, ...] = ()

@@ -72,7 +72,8 @@ class Summary:
     common: int
     """The reconciled hit: what `accept`, repeated until nothing shrinks, leaves of the cap."""
     aligned_common: int
-    """The reconciled hit below `floor_to(common, scheduler_block)`; equal to `common` where no partial tail can be."""
+    """The deepest multiple of the scheduler block, `common` at most, that is common to all groups: another lookup than
+    cutting `common`. Equal to it where no partial tail can be."""
     scheduler_block: int
     """LCM of the groups' blocks, in tokens."""
 

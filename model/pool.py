@@ -17,7 +17,10 @@ NULL_BLOCK = 0
 
 @attrs.frozen
 class Label:
-    """What a block is cached for: the hash of exactly the tokens `prefix`, in one group."""
+    """What a block is cached for: the hash of exactly the tokens `prefix`, in one group.
+
+    `prefix` ends where the block does or, for a partial tail, at a hash boundary inside it.
+    """
 
     group: int
     prefix: Prefix
@@ -27,12 +30,18 @@ class PoolExhausted(Exception):
     """More blocks were asked for than are free; the caller puts the request off or preempts."""
 
 
+class EngineAssertion(Exception):
+    """A check of the engine's own fails: vLLM would crash here."""
+
+
 @attrs.frozen
 class Pool:
     """`refs` and `labels` by block id; `free` from the block that is taken next to the one taken last.
 
-    `cached` maps a label to its blocks, the oldest first: duplicates exist when two requests fill the same block.
-    `taken` are the blocks that changed hands since the last step was planned (vLLM: the blocks to be zeroed).
+    `labels` holds the first label of each block; the further ones, under which a block can be found too, are its
+    `aliases` (vLLM: `cached_block_hashes_by_block`). `cached` maps a label to its blocks, the oldest first: duplicates
+    exist when two requests fill the same block. `taken` are the blocks that changed hands since the last step was
+    planned (vLLM: the blocks to be zeroed).
     """
 
     refs: tuple[int, ...]
@@ -40,6 +49,7 @@ class Pool:
     free: tuple[int, ...]
     cached: Mapping[Label, tuple[int, ...]]
     taken: tuple[int, ...] = ()
+    aliases: Mapping[int, tuple[Label, ...]] = attrs.Factory(dict)
 
     def find(self, label: Label) -> int | None:
         """Block that is cached for `label`, the oldest of duplicates (`get_cached_block`)."""
@@ -80,11 +90,37 @@ class Pool:
         return attrs.evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
 
     def publish(self, block: int, label: Label) -> Pool:
-        """Cache `block` for `label` (`cache_full_blocks`)."""
-        pool = self.unpublish((block,))
-        labels = (*pool.labels[:block], label, *pool.labels[block + 1 :])
-        cached = {**pool.cached, label: (*pool.cached.get(label, ()), block)}
-        return attrs.evolve(pool, labels=labels, cached=cached)
+        """Cache the full `block` for `label`, and for nothing else any more (`cache_full_blocks`)."""
+        return self.unpublish((block,))._with_label(block, label)
+
+    def publish_tail(self, block: int, label: Label) -> Pool:
+        """Cache `block` for `label` although it is not full (`cache_partial_block`). A block that was cached for a
+        shorter prefix no longer is; one that is cached for a longer prefix gets an alias."""
+        if block in self.cached.get(label, ()):
+            return self
+        first = self.labels[block]
+        outgrown = first is not None and len(first.prefix) < len(label.prefix)
+        return (self.unpublish((block,)) if outgrown else self)._with_label(block, label)
+
+    def move_labels(self, source: int, destination: int) -> Pool:
+        """What `source` was cached for is found in `destination` from now on (`move_block_hashes`)."""
+        pool = self.unpublish((source,))
+        for label in self.labels_of(source):
+            pool = pool._with_label(destination, label)
+        return pool
+
+    def labels_of(self, block: int) -> tuple[Label, ...]:
+        """Every label under which `block` is found."""
+        first = self.labels[block]
+        return () if first is None else (first, *self.aliases.get(block, ()))
+
+    def _with_label(self, block: int, label: Label) -> Pool:
+        cached = {**self.cached, label: (*self.cached.get(label, ()), block)}
+        if self.labels[block] is not None:
+            aliases = {**self.aliases, block: (*self.aliases.get(block, ()), label)}
+            return attrs.evolve(self, aliases=aliases, cached=cached)
+        labels = (*self.labels[:block], label, *self.labels[block + 1 :])
+        return attrs.evolve(self, labels=labels, cached=cached)
 
     def unpublish(self, blocks: Iterable[int]) -> Pool:
         """Drop the hashes of `blocks`; their place in the free queue stays (`evict_blocks`)."""
@@ -94,15 +130,15 @@ class Pool:
         labels = list(self.labels)
         cached = dict(self.cached)
         for block in labelled:
-            label = labels[block]
-            assert label is not None
             labels[block] = None
-            remaining = tuple(other for other in cached[label] if other != block)
-            if remaining:
-                cached[label] = remaining
-            else:
-                del cached[label]
-        return attrs.evolve(self, labels=tuple(labels), cached=cached)
+            for label in self.labels_of(block):
+                remaining = tuple(other for other in cached[label] if other != block)
+                if remaining:
+                    cached[label] = remaining
+                else:
+                    del cached[label]
+        aliases = {block: others for block, others in self.aliases.items() if labels[block] is not None}
+        return attrs.evolve(self, labels=tuple(labels), cached=cached, aliases=aliases)
 
 
 def new_pool(blocks: int) -> Pool:

@@ -1,6 +1,7 @@
 """What changed in the scheduler and the worker between releases, beside the cache-hit policy.
 
-Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release. Only
+Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release, but for
+`reservation`, for every release estimates, and for `prompt_tail` and `waiting_order`, which are those of 0.28. Only
 switches that something reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
 """
 
@@ -18,6 +19,65 @@ class Adoption(enum.Enum):
     """Every group's hits are referenced before any block is taken (vLLM #44409, in 0.24)."""
     GROUP_BY_GROUP = "group_by_group"
     """Each group references its hits and takes its external blocks before the next group's turn (up to 0.23)."""
+
+
+class PromptTail(enum.Enum):
+    """Where a prompt's partial tail is cached and its prefill stopped (`_cache_partial_tail_block`)."""
+
+    WITHIN_PROMPT = "within_prompt"
+    """The last one of the prompt, also where the prompt ends there, which no repeated prompt can hit (up to 0.31)."""
+    BELOW_LAST_TOKEN = "below_last_token"
+    """The last one below the prompt's last token (from 0.32); the last whole block of a prefill likewise."""
+
+
+class Truncation(enum.Enum):
+    """Which hit lists have to reach the boundary at which a partial tail is dropped (`truncate_computed_blocks`)."""
+
+    ATTENTION_COVERS = "attention_covers"
+    """Those of attention groups; a state comes with the load (vLLM #51468, in 0.28)."""
+    EVERY_GROUP_COVERS = "every_group_covers"
+    """All, so that a divergent hit fails the engine's assertion (0.27)."""
+
+
+class RunningMark(enum.Enum):
+    """Which requests count as running when their own partial tail is copied (`_allocated_block_reqs`): these keep their
+    block, and what it was cached for moves to the copy; the others go on in the copy."""
+
+    EVERY_ALLOCATION = "every_allocation"
+    """Those that were allocated anything, an external load included (vLLM #51766, in 0.28)."""
+    NEW_STATE_BLOCK = "new_state_block"
+    """Those that took a recurrent block for their running state; one that runs on in the block of a load did not, and
+    its worker appends the copy to the table instead of replacing a column (up to 0.27)."""
+
+
+class TailCopyHold(enum.Enum):
+    """How long the copy of a request's own partial tail is held for a connector (`take_partial_tail_offloads`)."""
+
+    UNTIL_COPIED = "until_copied"
+    """Like every copy, until the step is planned (from 0.29; the connector takes its own reference)."""
+    UNTIL_FREED = "until_freed"
+    """Until the request's blocks are freed, if there is a connector (0.27 and 0.28)."""
+
+
+class OutgrownAlias(enum.Enum):
+    """Whether a full block is cached again for the partial tail that it was cached for before it filled up."""
+
+    RESTORED = "restored"
+    """Yes, as an alias, whenever blocks of the request are cached; for attention only (0.26 and later)."""
+    REFUSED = "refused"
+    """No (proposed in vLLM #49125 and #52972)."""
+
+
+class Reservation(enum.Enum):
+    """How it is found out whether enough blocks are free (`get_num_blocks_to_allocate`, `allocate_slots`)."""
+
+    BY_TAKING = "by_taking"
+    """The blocks are taken, and all is undone if they do not suffice: no estimate, so none that is wrong."""
+    ESTIMATED = "estimated"
+    """An estimate is compared with the free blocks, less what running prefills and loads still need if the request
+    loads asynchronously; the engine stops if it was too low (from 0.31)."""
+    ESTIMATED_WITH_STATE = "estimated_with_state"
+    """The same, but a recurrent group that needs only the copy of a tail counts a state block too (up to 0.30)."""
 
 
 class DraftGroups(enum.Enum):
@@ -48,11 +108,37 @@ class DraftLookAhead(enum.Enum):
     """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
 
 
+class WindowPublication(enum.Enum):
+    """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
+
+    EVERY_HIT_BOUNDARY = "every_hit_boundary"
+    """Of all that a hit may end at (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
+
+
+class WaitingOrder(enum.Enum):
+    """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
+
+    SKIPPED_FIRST = "skipped_first"
+    """Those that were tried and had to go on waiting, for a load or for an answer (up to 0.30)."""
+    HOLDERS_FIRST = "holders_first"
+    """Those that hold blocks; the others keep their turn (from 0.31)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
+    prompt_tail: PromptTail = PromptTail.WITHIN_PROMPT
+    truncation: Truncation = Truncation.ATTENTION_COVERS
+    running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
+    tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
+    outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
+    reservation: Reservation = Reservation.BY_TAKING
+    window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
+    waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
@@ -61,12 +147,27 @@ class Release:
 NEWEST = Release()
 
 _BEFORE_032 = Release(draft_drop=DraftDrop.WITHIN_THE_CAP)
-_BEFORE_026 = attrs.evolve(_BEFORE_032, draft_look_ahead=DraftLookAhead.EVERY_KIND)
+_BEFORE_029 = attrs.evolve(
+    _BEFORE_032,
+    tail_copy_hold=TailCopyHold.UNTIL_FREED,
+    window_publication=WindowPublication.SCHEDULER_BLOCKS,
+)
+_BEFORE_028 = attrs.evolve(
+    _BEFORE_029,
+    truncation=Truncation.EVERY_GROUP_COVERS,
+    running_mark=RunningMark.NEW_STATE_BLOCK,
+)
+_BEFORE_027 = attrs.evolve(_BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED)
+_BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
 
 RELEASES: dict[str, Release] = {
     "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
     "0.24": _BEFORE_026,
-    "0.26": _BEFORE_032,
+    "0.26": _BEFORE_027,
+    "0.27": _BEFORE_028,
+    "0.28": _BEFORE_029,
+    "0.29": _BEFORE_032,
     "0.32": NEWEST,
 }
-"""Rules by the release in which the set appeared first."""
+"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
+the two rules of 0.31 and 0.32 that cut chunks and order queues in another way, `prompt_tail` and `waiting_order`."""

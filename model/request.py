@@ -33,8 +33,13 @@ class Request:
     asynchronous loads that were announced. `started` is false until the first chunk after an admission is planned.
     `hit_withdrawn` marks a loading request whose local hit was lost to a failed load of another: its own load counts as
     failed then. `junction` is the longest prefix (tokens) that some group had cached beyond the last reconciled hit, or
-    0 (vLLM: `shared_prefix_boundary`). `transferred` names the peer leaves to which the request was announced: their
-    source is used up. `reported` says that its load has ended, and that another leaf has still to report one.
+    0 (vLLM: `shared_prefix_boundary`). `tails` are the (group, column) whose block is cached for a partial tail and has
+    to be copied before the request writes on (vLLM: `_partial_hit_reqs`). `unmarked` says that it has not taken a
+    recurrent block yet and counts as one that never ran (see `RunningMark`). `held` are blocks outside its tables that
+    are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
+    (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
+    announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
+    report one.
     """
 
     name: str
@@ -51,6 +56,10 @@ class Request:
     started: bool = False
     hit_withdrawn: bool = False
     junction: int = 0
+    tails: tuple[tuple[int, int], ...] = ()
+    unmarked: bool = False
+    held: Table = ()
+    prefilling: bool = False
     transferred: frozenset[str] = frozenset()
     reported: bool = False
 

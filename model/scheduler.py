@@ -11,22 +11,25 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from model import store as storing
-from model.admission import Admission, EngineAssertion, PutOff, admit, decide
+from model.admission import Admission, PutOff, admit, decide
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.geometry import column_ending_at
-from model.plan import Chunk, Save, StepPlan, Table
+from model.plan import Chunk, Copy, Save, StepPlan, Table
 from model.policy import Policy
-from model.pool import Label, Pool, PoolExhausted, new_pool
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
+from model.release import Reservation, WaitingOrder
 from model.request import Request, Status
+from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.store import Store
 
 
 @attrs.frozen
 class Scheduler:
-    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet.
+    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet (see
+    `WaitingOrder`).
 
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
     each leaf that keeps objects.
@@ -70,6 +73,7 @@ class Scheduled:
     asked_again: tuple[str, ...] = ()
     put_off: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     assertion: str = ""
 
 
@@ -88,7 +92,7 @@ def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
     """Plan one step of at most `budget` tokens: running requests first, then, if none was preempted, waiting ones."""
     step = _Step(scheduler, policy, budget)
     step.run_running()
-    if not step.preempted:
+    if not step.preempted and not step.assertion:
         step.admit_waiting()
     return step.finish()
 
@@ -97,7 +101,7 @@ def preempt(scheduler: Scheduler, name: str) -> Scheduler:
     """Free all blocks of a running request and put it back in front of the waiting queue."""
     pool, request = free(scheduler.pool, scheduler.requests[name])
     return attrs.evolve(
-        scheduler.with_request(attrs.evolve(request, status=Status.WAITING)),
+        scheduler.with_request(attrs.evolve(request, status=Status.WAITING, prefilling=False)),
         pool=pool,
         running=_without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
@@ -109,7 +113,7 @@ def finish(scheduler: Scheduler, name: str) -> Scheduler:
     """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
     request = scheduler.requests[name]
     if request.status is Status.LOADING:
-        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING)
+        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
         return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
     pool = scheduler.pool
     if scheduler.configuration.connector is not None and request.tables:
@@ -166,10 +170,12 @@ class _Step:
         self.chunks: list[Chunk] = []
         self.saves: dict[tuple[str, Label], Save] = {}
         self.admissions: list[Admission] = []
+        self.copies: list[Copy] = []
         self.states_this_step: frozenset[Label] = frozenset()
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
+        self.allotments: list[Allotment] = []
         self.assertion = ""
 
     def run_running(self) -> None:
@@ -184,28 +190,61 @@ class _Step:
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            if not self._make_room(name, request.computed + count):
+            copies = self._make_room(name, request.computed + count)
+            if copies is None:
                 return
             extended = self.scheduler.requests[name].tables
-            grown = tuple(table[len(old) :] for table, old in zip(extended, request.tables, strict=True))
-            self._plan_chunk(name, count, grown)
+            grown = [table[len(old) :] for table, old in zip(extended, request.tables, strict=True)]
+            for copy in copies:
+                if copy.replaces:
+                    # The worker only ever appends to the table of a running request.
+                    grown[copy.group] = (copy.destination, *grown[copy.group])
+            self._plan_chunk(name, count, tuple(grown))
             position += 1
 
-    def _make_room(self, name: str, tokens: int) -> bool:
-        """Extend the tables of `name`, preempting from the end of the line; False if it was preempted itself."""
+    def _make_room(self, name: str, tokens: int) -> tuple[Copy, ...] | None:
+        """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
+        was preempted itself."""
         while True:
-            request = self.scheduler.requests[name]
             try:
-                pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, tokens)
+                pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                return None
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
                 if victim == name:
-                    return False
+                    return None
                 continue
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
-            return True
+            self._note_copies(copies)
+            return copies
+
+    def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
+        """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
+        configuration, before = self.scheduler.configuration, self.scheduler.pool
+        expected = estimated(configuration, before, request, Need(tokens))
+        try:
+            pool, extended, copies = extend(configuration, before, request, tokens)
+        except PoolExhausted:
+            allotment(request.name, expected, before, None)
+            raise
+        self.allotments += allotment(request.name, expected, before, pool)
+        return pool, extended, copies
+
+    def _stop(self, broken: EngineAssertion) -> None:
+        """The engine's own check fails: nothing follows."""
+        self.assertion = str(broken)
+        if isinstance(broken, ReservationTooLow):
+            self.allotments.append(broken.allotment)
+
+    def _note_copies(self, copies: tuple[Copy, ...]) -> None:
+        """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
+        self.copies += copies
+        labels = (self.scheduler.pool.labels[copy.destination] for copy in copies if not copy.replaces)
+        self.states_this_step |= {label for label in labels if label is not None}
 
     def admit_waiting(self) -> None:
         """Skipped requests before waiting ones, in order, until one cannot be admitted."""
@@ -219,6 +258,9 @@ class _Step:
             self._promote(name)
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
+            except ReservationTooLow as broken:
+                self._stop(broken)
+                break
             except (PutOff, PoolExhausted) as why:
                 if isinstance(why, PutOff) and why.same_step_state:
                     self.put_off.append(name)
@@ -226,7 +268,16 @@ class _Step:
             self._dequeue(name)
             if waits:
                 skipped_now.append(name)
-        self.scheduler = attrs.evolve(self.scheduler, skipped=(*skipped_now, *self.scheduler.skipped))
+        skipped, waiting = skipped_now, []
+        if self.scheduler.configuration.release.waiting_order is WaitingOrder.HOLDERS_FIRST:
+            holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
+            skipped = [name for name in skipped_now if holds[name]]
+            waiting = [name for name in skipped_now if not holds[name]]
+        self.scheduler = attrs.evolve(
+            self.scheduler,
+            skipped=(*skipped, *self.scheduler.skipped),
+            waiting=(*waiting, *self.scheduler.waiting),
+        )
 
     def _dequeue(self, name: str) -> None:
         self.scheduler = attrs.evolve(
@@ -261,8 +312,8 @@ class _Step:
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request = extend(self.scheduler.configuration, self.scheduler.pool, request, request.computed + count)
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count)
+        pool, request, copies = self._extended(request, request.computed + count)
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -285,23 +336,35 @@ class _Step:
                 decision,
                 self.budget,
                 self.states_this_step,
+                self.scheduler.requests.values(),
                 stores,
             )
         except EngineAssertion as broken:
-            self.assertion = str(broken)
+            self._stop(broken)
             self.admissions.append(Admission(decision, (), 0))
             return True
         self.admissions.append(admission)
+        self.allotments += admission.allotments
         if admission.chunk == 0:
+            request = attrs.evolve(request, prefilling=self._reserves)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self._note_copies(admission.copies)
             return True
-        self._run(pool, request, admission.chunk)
+        self._run(pool, request, admission.chunk, admission.copies)
         return False
 
-    def _run(self, pool: Pool, request: Request, count: int) -> None:
+    @property
+    def _reserves(self) -> bool:
+        """Whether blocks are kept free for prefills that have begun."""
+        return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
+
+    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...]) -> None:
+        if count < request.uncomputed:
+            request = attrs.evolve(request, prefilling=self._reserves)
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
+        self._note_copies(copies)
         self._plan_chunk(request.name, count, request.tables)
 
     def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
@@ -338,7 +401,8 @@ class _Step:
             yield from (leaf for leaf in leaves_of(connector) if leaf.store is not None)
 
     def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
-        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks."""
+        """Every store saves, whichever leaf loaded. Recurrent states are handed over with their blocks, that of a
+        partial tail not before it has a copy that stays."""
         if not self.scheduler.stores:
             return
         configuration = self.scheduler.configuration
@@ -346,21 +410,34 @@ class _Step:
             (label, request.tables[label.group][column_ending_at(len(label.prefix), block)])
             for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
             for block in (configuration.groups[label.group].block,)
+            if len(label.prefix) % block == 0
         ]
+        for copy in self.copies:
+            label = self.scheduler.pool.labels[copy.destination]
+            if not copy.replaces and label is not None and label.prefix == request.tokens[: len(label.prefix)]:
+                handed_over.append((label, copy.destination))
         for leaf in self._store_leaves():
             store = self.scheduler.stores[leaf.name]
             for save in storing.saves(configuration, leaf, store, request, end, handed_over):
                 self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:
+        # Group after group, as the managers hand them over; what was held for the copies is free again.
+        for chunk in self.chunks:
+            request = self.scheduler.requests[chunk.request]
+            if request.prefilling and not request.uncomputed:
+                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+        copies = sorted(self.copies, key=lambda copy: copy.group)
+        pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
-            taken=self.scheduler.pool.taken,
+            taken=pool.taken,
+            copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
-        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(self.scheduler.pool, taken=()))
+        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(pool, taken=()))
         return Scheduled(
             scheduler=cleared,
             plan=plan,
@@ -368,5 +445,6 @@ class _Step:
             asked_again=tuple(self.asked_again),
             put_off=tuple(self.put_off),
             preempted=tuple(self.preempted),
+            allotments=tuple(self.allotments),
             assertion=self.assertion,
         )

@@ -24,6 +24,7 @@ from model.plan import Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.request import Request, Status
+from model.reservation import Allotment
 from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
 from model.store import Store
@@ -51,8 +52,9 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back. `flushed` are saves
-    that were done before the step wrote anything, `saved` those after it, or by the action.
+    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back; `allotments` are
+    the blocks that were estimated and taken for requests. `flushed` are saves that were done before the step wrote
+    anything, `saved` those after it, or by the action.
     """
 
     action: Action
@@ -65,6 +67,7 @@ class Observation:
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
+    allotments: tuple[Allotment, ...] = ()
     flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
@@ -151,9 +154,10 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one."""
+    loaded or hit one included, and the running one. A partial tail that it hits is held until it is copied."""
     return sum(
-        min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block)
+        (min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block))
+        + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
 
@@ -187,6 +191,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
         rolled_back=rolled_back,
+        allotments=planned.allotments,
         flushed=flushed,
         saved=saved,
     )

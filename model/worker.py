@@ -1,8 +1,9 @@
 """The worker side, the ground truth: executes step plans on the shadow memory as a GPU worker would.
 
 Mirrors `GPUModelRunner.execute_model` and `preprocess_mamba` (vllm/v1/worker/gpu_model_runner.py, mamba_utils.py; align
-mode). Order within a step: requests dropped, taken blocks wiped, tables updated, recurrent pre-copy and synchronous
-loads (which of them first: `WorkerOrder`), forward.
+mode). Order within a step: requests dropped, taken blocks wiped, partial tails copied (`copy_kv_cache_blocks_inplace`,
+which reads every source before it writes), tables updated, recurrent pre-copy and synchronous loads (which of them
+first: `WorkerOrder`), forward.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def new_worker(configuration: Configuration) -> Worker:
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
     """Execute one step. Asynchronous loads of the plan write only when they end (`end_load`)."""
-    memory = worker.memory.wipe(plan.taken)
+    memory = worker.memory.wipe(plan.taken).copy({copy.destination: copy.source for copy in plan.copies})
     step = _Execution(configuration, memory, _updated(worker.mirrors, plan), worker.objects, plan)
     if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
         step.load()

@@ -69,6 +69,8 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
     blocks = _Blocks(state)
     for block in plan.taken:
         blocks.fill(block, WIPED)
+    for cells, destination in [(blocks.copy(copy.source), copy.destination) for copy in plan.copies]:
+        blocks.paste(destination, cells)
     requests = {name: request for name, request in state.requests.items() if name not in plan.dropped}
     for chunk in plan.chunks:
         if chunk.starts:

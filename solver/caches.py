@@ -40,8 +40,8 @@ def run_lookup(policy: Policy, scenario: Scenario) -> Lookup:
     checked = guarded(policy)
     cap = checked.cap(scenario.tokens)
     specs = specs_of(scenario, cap)
-    common, accepted = reconcile(checked, specs, cap)  # type: ignore[arg-type]
-    return specs, cap, common, accepted
+    reconciled = reconcile(checked, specs, cap)  # type: ignore[arg-type]
+    return specs, cap, reconciled.common, reconciled.accepted
 
 
 def grows(lookup: Lookup) -> bool:

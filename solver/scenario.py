@@ -111,6 +111,10 @@ class ScenarioSpec:
     def find(self, bound: int) -> int:
         return max((boundary for boundary in self.boundaries if boundary <= bound), default=0)
 
+    def searched_from(self, candidate: int) -> ScenarioSpec:
+        """A set is searched anew for every candidate."""
+        return self
+
 
 def specs_of(scenario: Scenario, cap: int) -> tuple[ScenarioSpec, ...]:
     """The specs of a scenario as the reconciling lookup visits them: full attention first."""

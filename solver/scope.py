@@ -12,6 +12,7 @@ from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
+from model.release import Reservation
 from model.system import apply, initial
 from model.tokens import Prefix, tokens_of
 from model.trace import Trace
@@ -61,6 +62,8 @@ class Scope:
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
                 f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
             )
+        if self.configuration.release.reservation is not Reservation.BY_TAKING:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know estimates of blocks; use fuzz")
         if self.configuration.has_draft_model:
             raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)

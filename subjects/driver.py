@@ -227,7 +227,8 @@ class Engine:
         blocks = [spec.block_size for spec in specs]
         mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
         cache = config.cache_config
-        cache.block_size = min(blocks)
+        # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.
+        cache.block_size = mamba_blocks[0] if mamba_blocks else min(blocks)
         cache.num_gpu_blocks = pool_blocks
         cache.mamba_cache_mode = "align" if mamba_blocks else "none"
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
@@ -313,12 +314,15 @@ class Engine:
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
+            "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
         return state
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
-        block = self._cached()[group, self._hashes[request, boundary, self._blocks[group]]][0]
+        whole = boundary % self._blocks[group] == 0
+        block_hash = self._hashes[request, boundary, self._blocks[group] if whole else self._hash_block]
+        block = self._cached()[group, block_hash][0]
         self._manager.evict_blocks({block})
         return self._state()
 
@@ -374,12 +378,18 @@ class Engine:
         manager, coordinator, connector = self._manager, self._manager.coordinator, self._scheduler.connector
         diverged: dict[str, bool] = {}
         deferred: list[bool] = []
-        estimate, allocate = coordinator.get_num_blocks_to_allocate, manager.allocate_slots
+        allocate = manager.allocate_slots
 
-        def observed_estimate(*arguments: Any, **named: Any) -> Any:
-            blocks = estimate(*arguments, **named)
-            deferred.append(blocks > self._pool.num_gpu_blocks)
-            return blocks
+        def observe_deferral(group: Any) -> None:
+            # A Mamba group puts a request off by an estimate that no pool could meet.
+            estimate = group.get_num_blocks_to_allocate
+
+            def observed_estimate(*arguments: Any, **named: Any) -> Any:
+                blocks = estimate(*arguments, **named)
+                deferred.append(blocks > self._pool.num_gpu_blocks)
+                return blocks
+
+            group.get_num_blocks_to_allocate = observed_estimate
 
         def observed_allocate(
             request: Any,
@@ -410,7 +420,9 @@ class Engine:
             )
             return blocks
 
-        coordinator.get_num_blocks_to_allocate = observed_estimate
+        for group in coordinator.single_type_managers:
+            if hasattr(group, "cached_blocks_this_step"):
+                observe_deferral(group)
         manager.allocate_slots = observed_allocate
         if hasattr(manager, "get_computed_blocks_for_connector"):
             look_up = manager.get_computed_blocks_for_connector
@@ -469,12 +481,17 @@ class Engine:
             },
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
-            "skipped": [request.request_id for request in getattr(scheduler, "skipped_waiting", ())],
+            "skipped": [request.request_id for request in self._skipped()],
             "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
+
+    def _skipped(self) -> Any:
+        """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
+        scheduler = self._scheduler
+        return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)

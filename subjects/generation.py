@@ -44,15 +44,19 @@ def random_trace(
     second_attention: GroupKind | None,
     eviction: Eviction,
     roomy: bool = False,
+    partial_tails: bool = False,
     actions: int = 25,
 ) -> Trace:
     """A trace of at most `actions` actions; every action is legal in the model under `policy`.
 
     `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
-    In a `roomy` pool nothing is ever evicted for want of blocks.
+    In a `roomy` pool nothing is ever evicted for want of blocks. With `partial_tails` the Mamba block is wider than the
+    hash unit.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
-    configuration = random_configuration(rng, second_attention=second_attention, eviction=eviction)
+    configuration = random_configuration(
+        rng, second_attention=second_attention, eviction=eviction, partial_tails=partial_tails
+    )
     if roomy:
         need = most_blocks(configuration, longest_text(configuration))
         configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
@@ -74,7 +78,7 @@ def random_trace(
 
 
 def random_configuration(
-    rng: random.Random, *, second_attention: GroupKind | None, eviction: Eviction
+    rng: random.Random, *, second_attention: GroupKind | None, eviction: Eviction, partial_tails: bool
 ) -> Configuration:
     """A configuration that vLLM builds: at least two specs, no empty composite, no window of one token."""
     unit = rng.choice([1, 2, 2, 3, 4])
@@ -85,7 +89,8 @@ def random_configuration(
     elif second_attention is GroupKind.SLIDING_WINDOW:
         window = rng.randint(2, max(2, 4 * unit))
         groups.append(Group(GroupKind.SLIDING_WINDOW, unit * rng.choice([1, 1, 2]), window))
-    groups += [Group(GroupKind.MAMBA, unit)] * rng.choice([1, 1, 2, 3] + ([0] if second_attention else []))
+    mamba_block = unit * rng.choice([2, 2, 3, 4]) if partial_tails else unit
+    groups += [Group(GroupKind.MAMBA, mamba_block)] * rng.choice([1, 1, 2, 3] + ([0] if second_attention else []))
     rng.shuffle(groups)
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
     need = most_blocks(scratch, longest_text(scratch))

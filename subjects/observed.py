@@ -116,7 +116,7 @@ def subject_state(what: str, reply: dict[str, Any], system: System) -> Any:
             return {
                 (group, system.texts[request][:boundary]): blocks
                 for group, request, boundary, blocks in reply["labels"]
-                if boundary % groups[group].block == 0
+                if boundary % groups[group].block == 0 or system.configuration.fine_grained
             }
         case "references":
             return reply["references"][1:]

@@ -69,7 +69,7 @@ def test_every_entry_says_why_it_is_checked_or_what_it_waits_for() -> None:
         assert (entry.status is Checked.WAITS) == (not entry.predicate and not entry.checked_by)
         assert entry.waits_for or entry.status is Checked.CHECKED
     waiting = {name for name, entry in INVARIANTS.items() if entry.status is Checked.WAITS}
-    assert waiting == {"OWN-RESERVE"}
+    assert waiting == set()
 
 
 def test_ids_are_used_once() -> None:
@@ -82,6 +82,7 @@ def test_every_checked_invariant_is_seen_to_fail() -> None:
     by_hand = {
         "STATE-VISIBLE",
         "OWN-EXCLUSIVE",
+        "OWN-RESERVE",
         "OWN-LEAK",
         "ASK-PURE",
         "LOAD-ROLLBACK",
@@ -136,9 +137,9 @@ def test_events_are_seen() -> None:
 def test_events_apply_where_they_can_happen() -> None:
     one, two = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.SECOND_ATTENTION_SPEC
     every_feature = frozenset(Feature)
-    assert applicable_events(Setting(V028, two, Eviction.ADVERSARIAL, every_feature)) == set(EVENTS)
-    everywhere = applicable_events(Setting(V028, two, Eviction.ADVERSARIAL))
-    assert set(EVENTS) - everywhere == {
+    everywhere = applicable_events(Setting(V028, two, Eviction.ADVERSARIAL, every_feature))
+    assert everywhere == set(EVENTS)
+    assert everywhere - applicable_events(Setting(V028, two, Eviction.ADVERSARIAL)) == {
         "TRANSFERRED",
         "PEER-USED-UP",
         "STORED",
@@ -149,14 +150,22 @@ def test_events_apply_where_they_can_happen() -> None:
         "SAVE-FLUSHED",
         "SAVE-GIVEN-UP",
         "LOSER-SAVES",
+        "TAIL-HIT",
+        "TAIL-DROPPED",
+        "TAIL-KEPT",
+        "TAIL-ALIAS",
+        "TAIL-PROMOTED",
+        "TAIL-COPIED",
+        "TAIL-MOVED",
+        "CHUNK-INSIDE-BLOCK",
     }
-    assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU)) == {
+    assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {
         "ATTENTION-LAGS",
         "WINDOW-NULLS",
         "EVICTED-AT-WILL",
     }
-    common = applicable_events(Setting(POLICIES["vllm-0.23"], two, Eviction.ADVERSARIAL))
+    common = applicable_events(Setting(POLICIES["vllm-0.23"], two, Eviction.ADVERSARIAL, every_feature))
     assert everywhere - common == {"DIVERGENT-HIT", "FALLBACK", "DIVERGENT-LOAD-FAILED"}
-    assert everywhere - applicable_events(Setting(V024, two, Eviction.ADVERSARIAL)) == {"FALLBACK"}
+    assert everywhere - applicable_events(Setting(V024, two, Eviction.ADVERSARIAL, every_feature)) == {"FALLBACK"}
     # A policy that cannot be asked is excused from nothing.
     assert applicable_events(Setting(Raises(), two, Eviction.ADVERSARIAL, every_feature)) == set(EVENTS)

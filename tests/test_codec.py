@@ -91,14 +91,16 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         return {field.name for field in attrs.fields(kind)}
 
     of_scope = {"name", "prompt_length", "answers"}
-    assert fields(Request) - of_scope == {
+    # A scope with partial tails, or with a reservation, is refused.
+    never_set = {"tails", "unmarked", "held", "prefilling"}
+    assert fields(Request) - of_scope - never_set == {
         "asked", "computed", "hit_withdrawn", "junction", "loads", "published", "reported", "started", "status",
         "tables", "tokens", "transferred", "unsampled",
     }  # fmt: skip
     assert fields(Record) == {
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",
     }  # fmt: skip
-    assert fields(Pool) == {"refs", "labels", "free", "cached", "taken"}
+    assert fields(Pool) - {"aliases"} == {"refs", "labels", "free", "cached", "taken"}
     assert fields(Scheduler) == {
         "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores",
     }  # fmt: skip

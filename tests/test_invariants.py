@@ -13,6 +13,7 @@ from model.allocation import publish
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
 from model.memory import UNWRITTEN
+from model.plan import Copy
 from model.pool import Label, Pool
 from model.request import Request, Status
 from model.system import Observation
@@ -110,9 +111,9 @@ def test_scheduler_and_worker_have_the_same_tables() -> None:
 def test_a_request_writes_to_blocks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def extends_with_null(
         configuration: Configuration, pool: Pool, request: Request, tokens: int
-    ) -> tuple[Pool, Request]:
+    ) -> tuple[Pool, Request, tuple[Copy, ...]]:
         tables = tuple((*table, *(0 for _ in range(len(table), tokens // 2))) for table in request.tables)
-        return pool, attrs.evolve(request, tables=tables)
+        return pool, attrs.evolve(request, tables=tables), ()
 
     monkeypatch.setattr(scheduler, "extend", extends_with_null)
     replayed = run(V028, hybrid(), arrive("a", 4, 0), Step(), Step())

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import attrs
 
 from model.execution import BadRead, Reason
-from model.pool import NULL_BLOCK
+from model.geometry import column_ending_at
+from model.pool import NULL_BLOCK, Label
 from model.request import Status
 from model.saving import referenced
 from model.system import Observation, System
@@ -45,6 +46,7 @@ def exclusive(observation: Observation) -> Iterator[Finding]:
         *_shared_blocks(observation.after),
         *_null_block(observation),
         *_overwritten(observation),
+        *_copies(observation),
         *_tables_that_differ(observation),
     ):
         yield None, message
@@ -65,10 +67,17 @@ def _shared_blocks(system: System) -> Iterator[str]:
                 names = ", ".join(owners)
                 yield f"block {block} has no hash, and more than one owner: {names}"
             continue
+        block_tokens = system.configuration.groups[label.group].block
+        if len(holders) > 1 and len(label.prefix) % block_tokens:
+            names = ", ".join(holder.request for holder in holders)
+            yield f"block {block} is cached for a partial tail, still written, and has more than one owner: {names}"
         for holder in holders:
-            tokens = (holder.column + 1) * system.configuration.groups[holder.group].block
-            own = system.scheduler.requests[holder.request].tokens[:tokens]
-            if (holder.group, own) != (label.group, label.prefix):
+            own = system.scheduler.requests[holder.request].tokens[: len(label.prefix)]
+            if (holder.group, holder.column, own) != (
+                label.group,
+                column_ending_at(len(label.prefix), block_tokens),
+                label.prefix,
+            ):
                 yield (
                     f"block {block} is cached for {len(label.prefix)} tokens of group {label.group}, but "
                     f"{holder.request} holds it in column {holder.column} of group {holder.group}"
@@ -97,6 +106,18 @@ def _overwritten(observation: Observation) -> Iterator[str]:
             yield _told(observation, read)
 
 
+def _copies(observation: Observation) -> Iterator[str]:
+    """A copy goes to a block that was taken for it alone, and the null block is no part of one."""
+    if observation.plan is None:
+        return
+    destinations = [copy.destination for copy in observation.plan.copies]
+    for copy in observation.plan.copies:
+        if NULL_BLOCK in (copy.source, copy.destination) or copy.source == copy.destination:
+            yield f"block {copy.source} of group {copy.group} is copied to block {copy.destination}"
+        elif copy.destination not in observation.plan.taken or destinations.count(copy.destination) > 1:
+            yield f"block {copy.source} is copied to block {copy.destination}, which was not taken for that alone"
+
+
 def _told(observation: Observation, read: BadRead) -> str:
     prefix = observation.after.texts[read.request]
     return f"{read.request}: {wording.bad_read(observation.after.configuration, read, prefix)}"
@@ -121,6 +142,18 @@ def _tables_that_differ(observation: Observation) -> Iterator[str]:
                     )
 
 
+def reserved(observation: Observation) -> Iterator[Finding]:
+    """Only a release that estimates can be wrong (`Reservation`); an estimate that is too low is wrong although enough
+    blocks happen to be free."""
+    for allotment in observation.allotments:
+        if allotment.allocated > allotment.estimated:
+            yield (
+                None,
+                f"{allotment.request}: {allotment.estimated} blocks were estimated, "
+                f"{allotment.allocated} taken{': more than are free' if observation.after.assertion else ''}",
+            )
+
+
 def no_leak(observation: Observation) -> Iterator[Finding]:
     for message in _leaks(observation.after):
         yield None, message
@@ -130,17 +163,23 @@ def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
     held = holdings(system)
     saved = Counter(referenced(system.scheduler))
+    aside = Counter(block for request in system.scheduler.requests.values() for block in request.held)
     for block, refs in enumerate(pool.refs):
-        if refs > len(held.get(block, ())) + saved[block]:
+        if refs > len(held.get(block, ())) + saved[block] + aside[block]:
             of_saves = f" and the source of {saved[block]} saves" if saved[block] else ""
             yield f"block {block} has {refs} references but is in {len(held.get(block, ()))} table entries{of_saves}"
     unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
     if sorted(pool.free) != unreferenced:
         yield f"free are {sorted(pool.free)}, unreferenced are {unreferenced}"
-    reachable = {block: label for label, blocks in pool.cached.items() for block in blocks}
-    labels = {block: label for block, label in enumerate(pool.labels) if label is not None}
-    if reachable != labels:
-        yield f"blocks {sorted(reachable)} are found by a hash, blocks {sorted(labels)} have one"
+    found: dict[int, list[Label]] = defaultdict(list)
+    for label, blocks in pool.cached.items():
+        for block in blocks:
+            found[block].append(label)
+    for block in range(len(pool.refs)):
+        own, hashes = pool.labels_of(block), found.get(block, [])
+        if len(own) != len(hashes) or any(label not in hashes for label in own):
+            boundaries = [[len(label.prefix) for label in labels] for labels in (hashes, own)]
+            yield f"block {block} is found by the hashes of {boundaries[0]} tokens and has those of {boundaries[1]}"
     for name, request in system.scheduler.requests.items():
         for group, table in enumerate(request.tables):
             states = sum(block != NULL_BLOCK for block in table)
@@ -176,7 +215,7 @@ ENTRIES = (
         kind=Kind.SAFETY,
         statement="The number of blocks estimated before an admission is at least the number allocated.",
         reason="An allocation that fails half-way stops the engine.",
-        waits_for="an estimate: the model takes the blocks, and undoes the admission if they do not suffice",
+        predicate=reserved,
     ),
     Invariant(
         id="OWN-LEAK",
@@ -187,7 +226,7 @@ ENTRIES = (
         "recurrent blocks.",
         reason="A leaked block is lost until the engine restarts.",
         reports=("SGLang #28692", "SGLang #30986"),
-        waits_for="copies and deferred frees",
+        waits_for="deferred frees",
         predicate=no_leak,
     ),
 )

@@ -104,7 +104,7 @@ def _failed_synchronously(observation: Observation) -> Iterator[str]:
     for read in bad_reads(observation):
         if read.block in poisoned:
             yield f"{read.request} reads block {read.block}, written from a load that failed, and is not rolled back"
-    for block, label in mislabelled(observation.after).items():
+    for block, label in mislabelled(observation.after):
         if block in poisoned:
             yield f"block {block} is still cached for {len(label.prefix)} tokens of group {label.group}"
 

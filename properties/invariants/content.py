@@ -8,6 +8,7 @@ from itertools import chain
 from model.actions import Reset
 from model.configuration import Configuration
 from model.execution import Reason
+from model.geometry import floor_to
 from model.memory import AttentionKV, RecurrentState, contains
 from model.plan import Save
 from model.pool import Label
@@ -18,28 +19,30 @@ from properties.invariants.first_reads import bad_first_reads, misread, written_
 
 
 def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
-    """What a block that is cached for `label` has to hold."""
+    """What a block that is cached for `label` has to hold: of attention, the KV from its first slot on."""
     group = configuration.groups[label.group]
     if group.recurrent:
         return RecurrentState(label.group, label.prefix)
-    return AttentionKV(label.group, len(label.prefix) - group.block, label.prefix)
+    return AttentionKV(label.group, floor_to(len(label.prefix) - 1, group.block), label.prefix)
 
 
-def mislabelled(system: System) -> dict[int, Label]:
-    """Blocks that do not hold what they are cached for."""
+def mislabelled(system: System) -> list[tuple[int, Label]]:
+    """Blocks that do not hold what they are cached for, with the label; a block may have several."""
     memory = system.worker.memory
-    return {
-        block: label
-        for block, label in enumerate(system.scheduler.pool.labels)
-        if label is not None and not memory.holds(block, promised(system.configuration, label))
-    }
+    return [
+        (block, label)
+        for block, first in enumerate(system.scheduler.pool.labels)
+        if first is not None
+        for label in system.scheduler.pool.labels_of(block)
+        if not memory.holds(block, promised(system.configuration, label))
+    ]
 
 
 def label_is_content(observation: Observation) -> Iterator[Finding]:
     known = mislabelled(observation.before)
     spoilt = _spoilt_by_bad_reads(observation)
-    for block, label in mislabelled(observation.after).items():
-        if known.get(block) == label or block in spoilt:
+    for block, label in mislabelled(observation.after):
+        if (block, label) in known or block in spoilt:
             continue
         found = wording.content(observation.after.worker.memory.read(block), label.prefix)
         needed = wording.need(promised(observation.after.configuration, label))
@@ -97,10 +100,16 @@ def _spoilt_by_bad_reads(observation: Observation) -> set[int]:
 
 
 def written_before_read(observation: Observation) -> Iterator[Finding]:
-    """A first read that found nothing yet, of a block that holds what was needed once the step is over."""
+    """A first read that found nothing yet, of a block that holds what was needed once the step is over, or of the copy
+    of such a block."""
     memory = observation.after.worker.memory
+    copies = observation.plan.copies if observation.plan is not None else ()
+    sources = {copy.destination: copy.source for copy in copies}
     for read in bad_first_reads(observation):
-        if read.reason is not Reason.BEFORE_LOAD and memory.holds(read.block, read.needed):
+        if read.block in sources and memory.holds(sources[read.block], read.needed):
+            case, message = misread(observation, read)
+            yield case, f"{message}; that is a copy of block {sources[read.block]}, which is written later in the step"
+        elif read.reason is not Reason.BEFORE_LOAD and memory.holds(read.block, read.needed):
             case, message = misread(observation, read)
             yield case, f"{message}; it is written later in the same step"
     if isinstance(observation.action, Reset) and any(observation.after.scheduler.pool.labels):
@@ -135,7 +144,7 @@ ENTRIES = (
             "tair-kvcache #257",
             "SGLang #32555",
         ),
-        waits_for="partial tails, speculative scratch blocks; the proof of cache soundness",
+        waits_for="speculative scratch blocks; the proof of cache soundness",
         predicate=lambda observation: chain(label_is_content(observation), objects_are_content(observation)),
     ),
     Invariant(

@@ -103,10 +103,12 @@ def understated(observation: Observation) -> Iterator[str]:
 
 
 def half_saved(observation: Observation) -> Iterator[str]:
-    """Boundaries whose attention is stored while the state, which was handed over, is not."""
+    """Boundaries whose attention is stored while the state, which was handed over, is not. The state of a partial tail
+    is handed over only once it has a copy, if ever."""
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
-    states = [label for label in new if configuration.groups[label.group].recurrent]
+    blocks = {index: group.block for index, group in enumerate(configuration.groups) if group.recurrent}
+    states = [label for label in new if label.group in blocks and len(label.prefix) % blocks[label.group] == 0]
     for leaf in store_leaves(after) if observation.plan is not None and observation.plan.saves else ():
         assert leaf.store is not None
         if leaf.store.state_source is StateSource.NOT_KEPT:

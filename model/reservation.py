@@ -1,0 +1,107 @@
+"""How many blocks an admission or a chunk is expected to take, beside what it takes.
+
+Mirrors `get_num_blocks_to_allocate` of the managers (vllm/v1/core/single_type_kv_cache_manager.py),
+`KVCacheManager.allocate_slots` and `Scheduler._inflight_prefill_reserved_blocks`. Nothing is estimated under
+`Reservation.BY_TAKING`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from model.allocation import columns_out_of_sight
+from model.configuration import Configuration
+from model.geometry import columns_for
+from model.plan import Table
+from model.pool import NULL_BLOCK, EngineAssertion, Pool, PoolExhausted
+from model.release import Reservation
+from model.request import Request
+
+
+@attrs.frozen
+class Allotment:
+    """Blocks that were estimated for a request, and taken out of the free queue; one more than were free if these did
+    not suffice."""
+
+    request: str
+    estimated: int
+    allocated: int
+
+
+class ReservationTooLow(EngineAssertion):
+    """The estimate found room, and then there were too few blocks."""
+
+    def __init__(self, allotment: Allotment) -> None:
+        super().__init__(f"cannot get {allotment.allocated} free blocks; {allotment.estimated} were estimated")
+        self.allotment = allotment
+
+
+@attrs.frozen
+class Need:
+    """What a request is to be given: room for `tokens` tokens and, at its admission, `hits`, the hit blocks of `local`
+    tokens, so that it resumes at `resume`. Without `hits` it goes on with the blocks that it has."""
+
+    tokens: int
+    hits: tuple[Table, ...] = ()
+    local: int = 0
+    resume: int = 0
+
+
+def estimate(configuration: Configuration, pool: Pool, request: Request, need: Need) -> int:
+    """Blocks that `request` is expected to take out of the free queue: new ones, and hit ones that nobody holds."""
+    tails = dict(request.tails)
+    total = 0
+    for index, group in enumerate(configuration.groups):
+        hit = need.hits[index] if need.hits else ()
+        held = len(hit) + (len(request.tables[index]) if request.tables else 0)
+        columns = columns_for(need.tokens, group.block)
+        copied = int(index in tails or (bool(hit) and need.local % group.block > 0))
+        if group.recurrent:
+            total += _state_blocks(configuration, columns - held, copied)
+        else:
+            skipped = columns_out_of_sight(group, need.resume)
+            total += max(0, columns - max(skipped, held)) + copied
+            hit = hit[skipped:]
+        total += sum(block != NULL_BLOCK and pool.refs[block] == 0 for block in hit)
+    return total
+
+
+def _state_blocks(configuration: Configuration, missing: int, copied: int) -> int:
+    """Of a recurrent group: at most one block for the state at the end, and the copy of a tail."""
+    if copied:
+        missing = max(missing, 0) + 1
+    if missing <= 0:
+        return 0
+    whole = 1 + copied
+    return whole if configuration.release.reservation is Reservation.ESTIMATED_WITH_STATE else min(missing, whole)
+
+
+def reserved(configuration: Configuration, pool: Pool, requests: Iterable[Request]) -> int:
+    """Blocks that unfinished prefills and loads still need, which an asynchronous load must leave free."""
+    return sum(
+        estimate(configuration, pool, request, Need(len(request.tokens))) for request in requests if request.prefilling
+    )
+
+
+def estimated(
+    configuration: Configuration, pool: Pool, request: Request, need: Need, others: Iterable[Request] = ()
+) -> int | None:
+    """The estimate, None if there is none. Raises PoolExhausted if fewer blocks are free, those for `others` aside."""
+    if configuration.release.reservation is Reservation.BY_TAKING:
+        return None
+    blocks = estimate(configuration, pool, request, need)
+    if blocks > len(pool.free) - reserved(configuration, pool, others):
+        raise PoolExhausted(f"{blocks} blocks estimated, {len(pool.free)} free")
+    return blocks
+
+
+def allotment(request: str, expected: int | None, before: Pool, after: Pool | None) -> tuple[Allotment, ...]:
+    """What became of an estimate; nothing if there was none. `after` is None if there were too few blocks. Raises
+    ReservationTooLow."""
+    if expected is None:
+        return ()
+    if after is None:
+        raise ReservationTooLow(Allotment(request, expected, len(before.free) + 1))
+    return (Allotment(request, expected, len(before.free) - len(after.free)),)
