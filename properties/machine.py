@@ -47,8 +47,9 @@ Signature = tuple[str, Case | None]
 class Campaign:
     """What a series of runs explores, with which features, and what it has met so far.
 
-    Every configuration that is drawn follows the rules of `release` and has the `connector`, if one is given. `found` keeps the first EXAMPLES traces of each
-    finding. `fired` counts rules and `met` events, `runs` and `actions` themselves.
+    Every configuration that is drawn follows the rules of `release` and has the `connector`, if one is given. `found`
+    keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
+    themselves.
     """
 
     policy: Policy
