@@ -247,25 +247,38 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(data.draw(st.sampled_from(self._objects())))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
-    @rule(data=st.data(), loses_state=st.booleans())
-    def arrive_at_objects(self, data: st.DataObject, loses_state: bool) -> None:
-        """The pool loses all beyond a boundary, a store perhaps its deepest state, and an earlier text goes on."""
+    @rule(data=st.data(), loses=st.sampled_from(["nothing", "last state", "last attention"]), own=st.integers(0, 1))
+    def arrive_at_objects(self, data: st.DataObject, loses: str, own: int) -> None:
+        """The pool loses all beyond a boundary, a store perhaps some objects, and an earlier text comes again or goes
+        on."""
         assert self.configuration is not None
         beyond = data.draw(st.sampled_from([0, *sorted({evict.boundary for evict in self._evictable()})]))
         for evict in self._evictable():
             if evict.boundary > beyond:
                 self._act(evict)
-        groups = self.configuration.groups
-        states = [evict for evict in self._objects() if groups[evict.group].recurrent]
-        if loses_state and states:
-            self._act(max(states, key=lambda evict: evict.boundary))
+        for lost in self._last_objects(loses):
+            self._act(lost)
         number = len(self.texts) + 1
-        shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
-        prompt = (*shared, Segment(f"t{number}", 1))
+        text = data.draw(st.sampled_from(list(self.texts.values())))
+        length = min(sum(segment.length for segment in text), longest_text(self.configuration) - 2)
+        unit = self.configuration.scheduler_block
+        prompt = cut(text, length - length % unit if length > unit and not own else length)
+        if own:
+            prompt = (*prompt, Segment(f"t{number}", own))
         output = (Segment(f"o{number}", 1),)
         self.texts[f"r{number}"] = prompt + output
         self._act(Arrive(f"r{number}", prompt, output))
         self._act(Step())
+
+    def _last_objects(self, loses: str) -> list[EvictObject]:
+        """The deepest state, or the deepest attention and the last state but one: then nothing that attention reaches
+        is the greatest of every group."""
+        assert self.configuration is not None
+        groups = self.configuration.groups
+        by_depth = sorted(self._objects(), key=lambda evict: evict.boundary)
+        states = [evict for evict in by_depth if groups[evict.group].recurrent]
+        attention = [evict for evict in by_depth if not groups[evict.group].recurrent]
+        return {"nothing": [], "last state": states[-1:], "last attention": attention[-1:] + states[-2:-1]}[loses]
 
     @precondition(lambda self: self._alive and self._saving())
     @rule(data=st.data())
