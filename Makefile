@@ -3,7 +3,7 @@
 
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: check test lint lock
+.PHONY: check test lint pages docs lock
 .DELETE_ON_ERROR:
 
 check: .venv/complete
@@ -40,6 +40,15 @@ endif
 	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
 	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Pages that the code writes.
+pages: .venv/complete
+	$(VENV_PYTHON) -m hitbound invariants --format markdown > docs/invariants.md.new
+	mv docs/invariants.md.new docs/invariants.md
+
+# The documentation as a site, in build/docs; a broken link is an error.
+docs: .venv/complete
+	$(VENV_PYTHON) -m sphinx --fail-on-warning --nitpicky --builder html docs build/docs
 
 # Pins what the set-up installs, for every Python and platform. Needs uv on the path.
 lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import click
 
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
-from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs
+from hitbound.export_command import FORMS, exported
+from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs, smallest_traces
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
@@ -21,6 +22,7 @@ from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
 from model.policy import Policy
 from model.ready_connectors import READY
+from model.trace import Trace
 from properties.policy_guard import PolicyLoops
 from properties.trace_document import read_trace, write_trace
 from properties.verdict import Result, Verdict
@@ -131,7 +133,7 @@ def gate(
     files = read_outputs(outputs)
     outcome = gate_outcome(file, revision, profile, quiet)
     if traces is not None:
-        _write_traces(outcome.report, traces)
+        _write_traces(traces, smallest_traces(outcome.report))
     with interrupts.after_writing():
         return publish(outcome, form, files, quiet, width())
 
@@ -261,15 +263,53 @@ def draw(file: Path, form: str, asked: str | None) -> int:
 
 
 @command.command()
-@format_option
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True
+)
 def invariants(form: str) -> int:
-    """List every invariant: what it states, whether it is checked, or what it waits for."""
+    """List every invariant: what it states, and what checks it. As a page (markdown, html) also with the functions
+    behind it, and a drawn run that violates it once its guard is removed."""
+    if form in ("markdown", "html"):
+        from hitbound import catalogue_page
+
+        page = catalogue_page.as_html if form == "html" else catalogue_page.as_markdown
+        click.echo(page(), nl=False)
+        return exit_codes.ExitCode.REACHED
     from hitbound import catalogue_text
 
     if form == "json":
         click.echo(catalogue_text.as_json(), nl=False)
     else:
         show(catalogue_text.as_text(width()))
+    return exit_codes.ExitCode.REACHED
+
+
+@command.command()
+@click.argument("thing", metavar="PROPERTY|TRACE|OBLIGATION")
+@click.option("--policy", "asked", metavar="P", help="For a property: what the proof of this policy says of it.")
+def explain(thing: str, asked: str | None) -> int:
+    """Explain a property (HIT-RESUME), a trace (a file), or an obligation of the proof (words of its title)."""
+    from hitbound.explain_command import explained
+    from hitbound.wrapping import wrapped
+
+    show("\n".join(part for line in explained(thing, asked) for part in wrapped(line, width())))
+    return exit_codes.ExitCode.REACHED
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    required=True,
+    help="pytest: a test that fails while the trace violates anything. corpus: a trace for the gate's folder, which "
+    "must violate nothing. itf: the states, for Apalache and Quint.",
+)
+@click.option("--policy", "asked", metavar="P", help=f"The policy that is tested, or run. Default: {DEFAULT_POLICY}.")
+def export(file: Path, form: str, asked: str | None) -> int:
+    """Write the trace in FILE as something else, on standard output."""
+    click.echo(exported(read_trace(file), form, asked), nl=False)
     return exit_codes.ExitCode.REACHED
 
 
@@ -313,7 +353,9 @@ def _prove_soundness(form: str) -> int:
 def _publish(report: Report, form: str, traces: Path | None) -> int:
     """Write the traces, print the report, return the exit code."""
     if traces is not None:
-        _write_traces(report, traces)
+        violated = [judgement.result for judgement in report.judgements if judgement.verdict is Verdict.VIOLATED]
+        names = {f"{result.property}-{number:02}": result.trace for number, result in enumerate(violated, 1)}
+        _write_traces(traces, names)
     with interrupts.after_writing():
         if form == "json":
             click.echo(to_json(report), nl=False)
@@ -324,12 +366,11 @@ def _publish(report: Report, form: str, traces: Path | None) -> int:
     return report.code
 
 
-def _write_traces(report: Report, directory: Path) -> None:
-    violated = [judgement.result for judgement in report.judgements if judgement.verdict is Verdict.VIOLATED]
+def _write_traces(directory: Path, traces: Mapping[str, Trace | None]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for number, result in enumerate(violated, 1):
-            if result.trace is not None:
-                write_trace(result.trace, directory / f"{result.property}-{number:02}.json")
+        for name, trace in traces.items():
+            if trace is not None:
+                write_trace(trace, directory / f"{name}.json")
     except OSError as error:
         raise TracesNotWritten(f"{directory}: {error.strerror}; --traces takes a directory to write to") from None

@@ -23,5 +23,11 @@ def cases() -> tuple[Case, ...]:
     return tuple(sorted(found, key=lambda case: case.number))
 
 
+def counterexample_traces() -> dict[str, Trace]:
+    """Id of an invariant -> a run that violates it under the first policy that the trace names, and under no other."""
+    paths = sorted((_directory() / "counterexamples").glob("*.json"))
+    return {path.stem: read_trace(path) for path in paths}
+
+
 def _directory() -> Path:
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT

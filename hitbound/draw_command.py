@@ -16,8 +16,8 @@ class NothingToDraw(HitboundError):
     """A trace in which no admission has a hit or a load."""
 
 
-def drawn(trace: Trace, policy: Policy | None) -> str:
-    """The last admission with something to see, as SVG; raises NothingToDraw."""
+def drawn(trace: Trace, policy: Policy | None, name: str = "admission") -> str:
+    """The last admission with something to see, as SVG whose ids begin with `name`; raises NothingToDraw."""
     if policy is None:
         policy = load_policy(next((expected.policy for expected in trace.expectations), DEFAULT_POLICY))
     telling = [
@@ -30,4 +30,4 @@ def drawn(trace: Trace, policy: Policy | None) -> str:
         raise NothingToDraw(
             f"under {policy.name} no admission of this trace has a hit or a load; try `hitbound replay`"
         )
-    return admission_svg(policy, *telling[-1], "admission")
+    return admission_svg(policy, *telling[-1], name)

@@ -154,11 +154,9 @@ def _attention(svg: Element, scale: _Scale, column: Column, kind: str, y: float)
 def _recurrent(svg: Element, scale: _Scale, column: Column, kind: str, y: float) -> float:
     """A recurrent state stands at the boundary that it is the state of."""
     x = scale.x(column.end)
-    SubElement(
-        svg,
-        "rect",
-        {"class": f"{kind} state", "x": str(x - 19), "y": str(y - 13), "width": "38", "height": "26", "rx": "13"},
-    )
+    half = LETTER * (len(str(column.block)) + 3) / 2 + 3
+    size = {"x": str(x - half), "y": str(y - 13), "width": str(2 * half), "height": "26", "rx": "13"}
+    SubElement(svg, "rect", {"class": f"{kind} state", **size})
     return x
 
 

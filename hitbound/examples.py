@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hitbound.judgement import Judgement
-from properties.verdict import Verdict
+from hitbound.matrix import ENGINE as PROVING_ENGINE
+from properties.verdict import Case, Verdict
 
 Examples = Mapping[tuple[str, str], Judgement]
 """Property and signature of violations -> one of them."""
@@ -20,15 +21,28 @@ def examples_of(judgements: Iterable[Judgement]) -> Examples:
     return examples
 
 
-def by_trace(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
-    """Examples of required results, those of one run together: what differs is only the property."""
+def runs_of(judgements: Iterable[Judgement]) -> list[tuple[Judgement, ...]]:
+    """One required violation of each property and case, those of one run together.
+
+    The proof's if it has one, which stays the same from run to run; else the chosen.
+    """
+    chosen: dict[tuple[str, Case], Judgement] = {}
+    violated = [judgement for judgement in judgements if judgement.required and judgement.verdict is Verdict.VIOLATED]
+    for judgement in sorted(violated, key=_preference):
+        result = judgement.result
+        chosen.setdefault((result.property, result.case or Case.LOCAL), judgement)
     runs: dict[str, tuple[Judgement, ...]] = {}
-    for example in examples_of(judgements).values():
-        trace = example.result.trace
-        if trace is not None and example.required:
+    for judgement in chosen.values():
+        trace = judgement.result.trace
+        if trace is not None:
             run = repr((trace.configuration, trace.actions))
-            runs[run] = (*runs.get(run, ()), example)
+            runs[run] = (*runs.get(run, ()), judgement)
     return list(runs.values())
+
+
+def _preference(judgement: Judgement) -> tuple[bool, int]:
+    trace = judgement.result.trace
+    return judgement.result.engine != PROVING_ENGINE, len(trace.actions) if trace is not None else 0
 
 
 def numbers_of(judgements: Iterable[Judgement], examples: Examples) -> list[int]:

@@ -10,7 +10,7 @@ FORMATS = ("text", "json", "sarif", "junit", "github", "markdown", "html")
 
 
 def rendered(report: Report, form: str, width: int) -> str:
-    """The report in a format of `FORMATS`; only text and markdown look at `width`."""
+    """The report in a format of `FORMATS`; only text looks at `width`."""
     return _renderer(form, width)(report)
 
 
@@ -39,6 +39,6 @@ def _renderer(form: str, width: int) -> Callable[[Report], str]:
 
             return to_html
         case _:
-            from hitbound.report_text import report_text
+            from hitbound.gate_text import gate_text
 
-            return lambda report: report_text(report, width)
+            return lambda report: gate_text(report, width)

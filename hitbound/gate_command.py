@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,17 @@ import attrs
 import click
 
 from hitbound import engines
+from hitbound.examples import runs_of
 from hitbound.formats import FORMATS, rendered
 from hitbound.gate_configuration import Gate, Profile, find_gate
+from hitbound.gate_text import short_text
 from hitbound.known_findings import KnownFinding, KnownFindingsError, read_known, stale
+from hitbound.matrix import named
 from hitbound.progress import progress
 from hitbound.report import Report
-from hitbound.report_text import short_text
 from hitbound.terminal import show
 from model.errors import HitboundError
+from model.trace import Trace
 from properties.strict_json import write_text
 
 FILE = click.Path(path_type=Path)
@@ -96,6 +100,17 @@ def read_outputs(outputs: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
             raise OutputError(f"--output {output}: expected FORMAT=FILE with a format of {', '.join(FORMATS)}")
         read.append((form, Path(file)))
     return tuple(read)
+
+
+def smallest_traces(report: Report) -> dict[str, Trace]:
+    """The trace of each run that the report draws, by a name for its file."""
+    found: dict[str, Trace] = {}
+    for policy in report.policies:
+        for first, *_ in runs_of(report.of(policy)):
+            name = re.sub(r"[^\w.-]+", "-", f"{policy.name}-{named(first)}".replace("E > 0", "E").replace("E = 0", "L"))
+            if first.result.trace is not None:
+                found[name.strip("-")] = first.result.trace
+    return found
 
 
 def publish(outcome: GateOutcome, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:

@@ -11,12 +11,12 @@ import jinja2
 
 from hitbound import __version__
 from hitbound.changes import change_lines
-from hitbound.examples import by_trace
+from hitbound.examples import runs_of
 from hitbound.exit_codes import ExitCode
 from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, column_words, headline, matrix_of, named
 from hitbound.report import Report
-from hitbound.report_text import cell_word, exit_line
+from hitbound.report_text import cell_word, exit_line, limits_of
 from hitbound.source_lines import deciding_lines
 from hitbound.trace_page import TraceView, trace_view
 from model.configuration import ConfigurationClass, WorkerOrder
@@ -61,6 +61,7 @@ class PolicyPart:
     rows: tuple[Row, ...]
     columns: tuple[str, ...]
     matrix: tuple[tuple[str, tuple[str, ...]], ...]
+    limits: tuple[str, ...]
     traces: tuple[TracePart, ...]
 
 
@@ -101,9 +102,10 @@ def _policy(report: Report, number: int, policy: Policy) -> PolicyPart:
             for contract in Contract
             if matrix.cells
         ),
+        limits=tuple(limits_of(judgements)) if matrix.cells else (),
         traces=tuple(
             _trace(policy, examples, f"policy-{number}-trace-{index}")
-            for index, examples in enumerate(by_trace(judgements), 1)
+            for index, examples in enumerate(runs_of(judgements), 1)
         ),
     )
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hitbound.changes import change_lines
-from hitbound.examples import by_trace
+from hitbound.examples import runs_of
 from hitbound.exit_codes import ExitCode
+from hitbound.gate_text import drawn_run
 from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, column_words, headline, matrix_of, named
 from hitbound.report import Report
-from hitbound.report_text import cell_word, exit_line
-from hitbound.trace_text import trace_text
-from hitbound.wrapping import wrapped
+from hitbound.report_text import cell_word, exit_line, limits_of
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policy import Policy
@@ -25,7 +24,7 @@ WIDTH = 110
 def to_markdown(report: Report) -> str:
     """The text of the document."""
     passed = "passed" if report.code is ExitCode.REACHED else "NOT passed"
-    lines = [f"# hitbound: {passed}", "", f"{_text(exit_line(report))}.", ""]
+    lines = [f"# hitbound: {passed}", "", f"{markdown_text(exit_line(report))}.", ""]
     for policy in report.policies:
         lines += [*_policy(report, policy), ""]
     return "\n".join(lines)
@@ -33,30 +32,21 @@ def to_markdown(report: Report) -> str:
 
 def _policy(report: Report, policy: Policy) -> Iterator[str]:
     judgements = report.of(policy)
-    yield f"## {_text(policy.name)}"
+    yield f"## {markdown_text(policy.name)}"
     yield ""
-    yield f"**{_text(headline(judgements))}**"
+    yield f"**{markdown_text(headline(judgements))}**"
     yield ""
-    yield from (f"- {_text(line)}" for line in change_lines(report.changes_of(policy)))
+    yield from (f"- {markdown_text(line)}" for line in change_lines(report.changes_of(policy)))
     yield from _verdicts(report, judgements)
     yield from _matrix(judgements)
-    for number, examples in enumerate(by_trace(judgements), 1):
+    for number, examples in enumerate(runs_of(judgements), 1):
         names = ", ".join(f"{named(example)} {example.word}" for example in examples)
         yield ""
-        yield f"### Trace {number}: {_text(names)}"
+        yield f"### Run {number}: {markdown_text(names)}"
         yield ""
         yield "```text"
-        yield from _drawn(policy, examples)
+        yield from drawn_run(policy, examples, WIDTH)
         yield "```"
-
-
-def _drawn(policy: Policy, examples: tuple[Judgement, ...]) -> Iterator[str]:
-    """The run once, then what the other properties say of it."""
-    first, *others = (example.result for example in examples)
-    assert first.trace is not None
-    yield from trace_text(first.trace, policy, first, WIDTH)
-    for result in others:
-        yield from wrapped(f"{result.property} violated: {result.reason}", WIDTH)
 
 
 def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str]:
@@ -72,11 +62,11 @@ def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str
             where = f"{result.cell.contract.name.lower()}; {column_words(result.cell)}" if result.cell else ""
             mark = "" if judgement.known else "❌ "
             cells = (f"{mark}{judgement.word}", named(judgement), result.engine, where, result.reason)
-            yield f"| {' | '.join(map(_text, cells))} |"
+            yield f"| {' | '.join(map(markdown_text, cells))} |"
         else:
             reached.setdefault((judgement.word, judgement.result.engine), []).append(named(judgement))
     for (word, engine), names in reached.items():
-        yield f"| {word} | {_text(', '.join(dict.fromkeys(names)))} | {engine} | | |"
+        yield f"| {word} | {markdown_text(', '.join(dict.fromkeys(names)))} | {engine} | | |"
     if not required:
         yield f"| ❌ {Verdict.VACUOUS.value} | nothing was required | | | |"
 
@@ -92,10 +82,12 @@ def _matrix(judgements: tuple[Judgement, ...]) -> Iterator[str]:
     for contract in Contract:
         words = [cell_word(matrix, Cell(contract, *column)) for column in columns]
         yield f"| {contract.name.lower()} | {' | '.join(words)} |"
+    yield ""
+    yield from (f"- {markdown_text(line)}" for line in limits_of(judgements))
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text in which Markdown sees no mark-up; in a table, on one line."""
-    for character in "\\`*[]<>|":
+    for character in "\\`*[]<|":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from hitbound.changes import change_lines
 from hitbound.examples import Examples, examples_of, numbers_of
 from hitbound.exit_codes import PRECEDENCE
 from hitbound.judgement import Judgement
@@ -34,15 +33,8 @@ def report_text(report: Report, width: int) -> str:
     """Everything about each policy, then what the exit code means."""
     lines: list[str] = []
     for policy in report.policies:
-        changed = [part for line in change_lines(report.changes_of(policy)) for part in wrapped(line, width)]
-        lines += [*changed, *_policy(policy, report.of(policy), width), ""]
+        lines += [*_policy(policy, report.of(policy), width), ""]
     return "\n".join([*lines, *wrapped(exit_line(report), width)])
-
-
-def short_text(report: Report, width: int) -> str:
-    """The headline of each policy, and what the exit code means."""
-    lines = [f"{policy.name}: {headline(report.of(policy))}" for policy in report.policies]
-    return "\n".join(part for line in [*lines, exit_line(report)] for part in wrapped(line, width))
 
 
 def exit_line(report: Report) -> str:
@@ -56,12 +48,11 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
     matrix = matrix_of(judgements)
     if matrix.cells:
         yield ""
-        yield from _matrix_lines(matrix, width)
-        yield from wrapped(f"  {SIZES}", width)
+        yield from matrix_lines(matrix, width)
+        yield from (part for line in limits_of(judgements) for part in wrapped(f"  {line}", width))
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
     yield from _others(judgements, examples, width)
-    yield from (part for line in _clauses(judgements) for part in wrapped(line, width))
     for number, example in enumerate(examples.values(), 1):
         if example.result.trace is not None:
             yield ""
@@ -70,7 +61,7 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
             yield from ("  " + line for line in lines)
 
 
-def _matrix_lines(matrix: Matrix, width: int) -> Iterator[str]:
+def matrix_lines(matrix: Matrix, width: int) -> Iterator[str]:
     """The matrix as a table; on a width that is too narrow, one line per cell."""
     columns = [(order, configuration_class) for order in WorkerOrder for configuration_class in ConfigurationClass]
     cell = max(len(words) for words in CLASS_WORDS.values()) + 2
@@ -129,13 +120,15 @@ def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> 
         yield from wrapped(text, width)
 
 
-def _clauses(judgements: Iterable[Judgement]) -> Iterator[str]:
-    """The clauses of the leaf contract that the required proofs need; a leaf that breaks one can break the claim."""
+def limits_of(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """For which sizes the proof is, and which clauses of the leaf contract it needs: a leaf that breaks one can break
+    the claim."""
     required = [judgement for judgement in judgements if judgement.required and judgement.verdict is Verdict.PROVED]
     clauses = dict.fromkeys(name for judgement in required for name in judgement.result.assumes)
     needed = [name.removeprefix(CLAUSE) for name in clauses if name.startswith(CLAUSE)]
+    yield SIZES
     if needed:
-        yield f"  the proof needs of every connector: {'; '.join(needed)}"
+        yield f"the proof needs of every connector: {'; '.join(needed)}"
 
 
 def _because(judgement: Judgement, examples: Examples) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hitbound.wrapping import wrapped
 from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
 from model.admission import Decision
-from model.configuration import Configuration
+from model.configuration import Configuration, Group
 from model.connector import Leaf, leaves_of
 from model.plan import Load
 from model.pool import Label
@@ -34,16 +34,26 @@ def numbered(number: int, observations: Sequence[Observation], width: int) -> li
     return [part for line in lines for part in wrapped(line, width)]
 
 
+def _group_sizes(group: Group) -> str:
+    return f"block {group.block}" + "".join(
+        (
+            f", window {group.window}" if group.window else "",
+            f", chunk {group.chunk}" if group.chunk else "",
+            ", of the draft model" if group.draft else "",
+        )
+    )
+
+
 def configuration_line(configuration: Configuration) -> str:
     """Groups, sizes and modes in one line."""
     groups = ", ".join(
-        f"{index} {group.kind.value.replace('_', ' ')} (block {group.block}"
-        + (f", window {group.window})" if group.window else ")")
+        f"{index} {group.kind.value.replace('_', ' ')} ({_group_sizes(group)})"
         for index, group in enumerate(configuration.groups)
     )
     return (
         f"groups {groups}; {configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
-        f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
+        + ("" if configuration.retention is None else f"retention {configuration.retention}; ")
+        + f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
     )
 
 

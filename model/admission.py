@@ -179,7 +179,8 @@ def decide(
     local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
     by_group = diverged and external > 0
     from_common = not by_group and lookup.summary.common in (first_local, local)
-    request = attrs.evolve(request, junction=lookup.junction if from_common else 0)
+    junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
+    request = attrs.evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,

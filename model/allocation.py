@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration, Group, GroupKind
+from model.configuration import Configuration, Group
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption, RunningMark, TailCopyHold, WindowPublication
+from model.release import Adoption, RunningMark, TailCopyHold
 from model.request import Request
+from model.retention import is_kept
 
 
 def columns_out_of_sight(group: Group, computed: int) -> int:
     """Leading columns that no token from `computed` on reads (`get_num_skipped_tokens`, in whole blocks).
 
-    A recurrent group reads only state@computed; a sliding window reads the window - 1 tokens before.
+    A recurrent group reads only state@computed.
     """
-    if computed == 0 or group.kind is GroupKind.FULL_ATTENTION:
-        return 0
     if group.recurrent:
-        return column_ending_at(computed, group.block)
-    assert group.window is not None
-    return max(0, computed - group.window + 1) // group.block
+        return column_ending_at(computed, group.block) if computed else 0
+    return group.sees_from(computed) // group.block
 
 
 def adopt(
@@ -132,10 +130,11 @@ def publish(
     states: set[Label] = set()
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         drops = index in dropping
-        full = (min(known, cacheable + group.block) if drops and cacheable else cacheable) // group.block
+        own = min(known, cacheable + group.block) if drops and cacheable else cacheable
+        full = own // group.block
         for column in range(request.published[index], full):
             block = table[column]
-            if block != NULL_BLOCK and _reachable(configuration, group, column, drops=drops):
+            if block != NULL_BLOCK and is_kept(configuration, request, index, column, own):
                 label = Label(index, request.tokens[: (column + 1) * group.block])
                 pool = pool.publish(block, label)
                 if group.recurrent:
@@ -145,17 +144,6 @@ def publish(
         configuration, pool, attrs.evolve(request, published=tuple(published)), cacheable
     )
     return pool, request, frozenset(states) | tails
-
-
-def _reachable(configuration: Configuration, group: Group, column: int, *, drops: bool) -> bool:
-    """Whether a hit can need the block: of a sliding window only those that the window sees from a multiple of the hit
-    alignment, and the one after it that is dropped (`SlidingWindowManager.reachable_block_mask`)."""
-    if group.window is None:
-        return True
-    every = configuration.release.window_publication is WindowPublication.EVERY_HIT_BOUNDARY
-    columns = (configuration.hit_alignment if every else configuration.scheduler_block) // group.block
-    needed = columns_for(group.window - 1, group.block) + drops
-    return needed >= columns or (column >= drops and (column - drops) % columns >= columns - needed)
 
 
 def free(pool: Pool, request: Request) -> tuple[Pool, Request]:

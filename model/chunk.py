@@ -8,6 +8,7 @@ from __future__ import annotations
 from model.configuration import Configuration
 from model.geometry import floor_to
 from model.partial_tails import last_boundary, prompt_tail
+from model.release import ChunkGuard
 from model.request import Request
 
 
@@ -19,20 +20,24 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
     """
     known = len(request.tokens)
     tokens = min(known - start, budget)
-    block = configuration.mamba_block
+    block = configuration.chunk_grid
     prefill_end = max(request.prompt_length, known - 1)
     if block is None or start >= prefill_end:
         return tokens
-    end = start + tokens
-    if end < prefill_end:
-        aligned = floor_to(end, block)
-        if aligned > start or block <= configuration.budget:
-            end = aligned
-    next_boundary = floor_to(start, block) + block if start % block else 0
     last_cacheable = last_boundary(configuration, known, block)
     tail = prompt_tail(configuration, request)
     if not last_cacheable < tail < request.prompt_length:
         tail = 0
+    end = start + tokens
+    next_boundary = floor_to(start, block) + block if start % block else 0
+    if configuration.release.chunk_guard is ChunkGuard.WHOLE_PREFILL:
+        if end < prefill_end and (floor_to(end, block) > start or block <= configuration.budget):
+            end = floor_to(end, block)
+    else:
+        if end < last_cacheable:
+            end = floor_to(end, block)
+        if next_boundary > last_cacheable:
+            next_boundary = 0
     # A prefix that another request shares, but of which no state is cached: cache it on the way.
     junction = floor_to(request.junction - start, block) + start if start < request.junction < end else 0
     end = min((stop for stop in (next_boundary, last_cacheable, tail, junction) if start < stop < end), default=end)

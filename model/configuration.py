@@ -9,14 +9,17 @@ import attrs
 
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
-from model.release import NEWEST, DraftGroups, Release
+from model.geometry import floor_to
+from model.release import NEWEST, ChunkGrid, DraftGroups, Release
 
 
 class GroupKind(enum.Enum):
-    """Kinds of KV cache group (vLLM: FullAttentionSpec, SlidingWindowSpec, MambaSpec in align mode)."""
+    """Kinds of KV cache group (vLLM: FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec, MambaSpec in
+    align mode)."""
 
     FULL_ATTENTION = "full_attention"
     SLIDING_WINDOW = "sliding_window"
+    CHUNKED_LOCAL = "chunked_local"
     MAMBA = "mamba"
 
 
@@ -43,7 +46,8 @@ class ConfigurationClass(enum.Enum):
 
 @attrs.frozen
 class Group:
-    """One KV cache group. `block` and `window` are in tokens; only a sliding window has a `window`.
+    """One KV cache group. `block`, `window` and `chunk` are in tokens. Only a sliding window has a `window`; only
+    chunked local attention has a `chunk`: a token sees those before it in its own chunk.
 
     `draft` if it holds layers of a draft model (vLLM: `is_eagle_group`), whose KV of a hit's last token depends on the
     token after it: such a group drops the last block of what it finds. No draft model has recurrent layers.
@@ -53,6 +57,7 @@ class Group:
     block: int
     window: int | None = None
     draft: bool = False
+    chunk: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.block < 1:
@@ -63,6 +68,15 @@ class Group:
             )
         if self.window is not None and self.window < 1:
             raise ConfigurationError(f"a sliding window of {self.window} tokens; use 1 or more")
+        if (self.chunk is not None) != (self.kind is GroupKind.CHUNKED_LOCAL):
+            raise ConfigurationError(
+                f"a {self.kind.value} group {'needs a' if self.chunk is None else 'takes no'} chunk"
+            )
+        if self.chunk is not None and (self.chunk < 1 or self.chunk % self.block):
+            raise ConfigurationError(
+                f"an attention chunk of {self.chunk} tokens is no multiple of the block of {self.block}; the lookup of "
+                "vLLM then reports boundaries inside a chunk without the tokens before them: use a multiple"
+            )
         if self.draft and self.recurrent:
             raise ConfigurationError("a draft model has no recurrent layers; use `draft` with attention groups")
 
@@ -71,13 +85,21 @@ class Group:
         """Whether the group keeps a recurrent state instead of attention KV."""
         return self.kind is GroupKind.MAMBA
 
+    def sees_from(self, position: int) -> int:
+        """The first token that the attention of the token after `position` tokens sees (`get_num_skipped_tokens`)."""
+        if self.window is not None:
+            return max(0, position - self.window + 1)
+        return 0 if self.chunk is None else floor_to(position, self.chunk)
+
 
 @attrs.frozen
 class Configuration:
     """A model on an engine.
 
     `pool_blocks` counts blocks, the null block included; `budget` is the most tokens one step may schedule;
-    `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden).
+    `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden). `retention`
+    says how sparsely windows and recurrent states are cached (vLLM: `prefix_cache_retention_interval`): None for all of
+    them, 0 for replay boundaries and junctions only, else also once in so many tokens.
     """
 
     groups: tuple[Group, ...]
@@ -87,6 +109,7 @@ class Configuration:
     eviction: Eviction = Eviction.LRU
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
+    retention: int | None = None
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -105,11 +128,12 @@ class Configuration:
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
-        A Mamba block is wider than the hash unit, and so is no sliding window's: its lookup knows only whole blocks.
+        A Mamba block is wider than the hash unit, and so is no sliding window's nor that of chunked local attention:
+        their lookups know only whole blocks.
         """
-        windows = (group for group in self.groups if group.kind is GroupKind.SLIDING_WINDOW)
+        whole = (group for group in self.groups if group.window is not None or group.chunk is not None)
         return self.mamba_block not in (None, self.hash_block) and all(
-            group.block == self.hash_block for group in windows
+            group.block == self.hash_block for group in whole
         )
 
     @property
@@ -121,6 +145,13 @@ class Configuration:
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def chunk_grid(self) -> int | None:
+        """The multiples, in tokens, on which prefill chunks end; None without a Mamba group."""
+        if self.mamba_block is None or self.release.chunk_grid is ChunkGrid.MAMBA_BLOCK:
+            return self.mamba_block
+        return min(group.block for group in self.groups)
 
     @property
     def specs(self) -> tuple[tuple[int, ...], ...]:
@@ -155,7 +186,7 @@ class Configuration:
     @property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
-        attention_specs = {group for group in self.groups if not group.recurrent}
+        attention_specs = {attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}
         if len(attention_specs) > 1:
             return ConfigurationClass.SECOND_ATTENTION_SPEC
         return ConfigurationClass.ONE_ATTENTION_SPEC
@@ -176,6 +207,21 @@ def _check(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"hash block {configuration.hash_block} does not divide the {group.kind.value} block {group.block}"
             )
+    for group in groups:
+        if group.chunk is not None and group.block != configuration.hit_alignment:
+            raise ConfigurationError(
+                f"a chunked_local block of {group.block} tokens; vLLM asserts that it is the hits' unit, here "
+                f"{configuration.hit_alignment}"
+            )
+    if any(groups[index].chunk is not None for index in configuration.dropping):
+        raise ConfigurationError("vLLM asserts that chunked local attention drops no block of a draft model")
+    if configuration.retention is not None and (
+        configuration.retention < 0 or configuration.retention % configuration.scheduler_block
+    ):
+        raise ConfigurationError(
+            f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
+            "the least common multiple of the groups' blocks"
+        )
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

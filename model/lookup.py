@@ -14,7 +14,7 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import DraftDrop, DraftLookAhead
+from model.release import DraftDrop, DraftLookAhead, JunctionRule
 from model.tokens import Prefix
 
 
@@ -71,6 +71,8 @@ class SpecView:
             return floor_to(min(bound, kept), self.alignment)
         if self.group.kind is GroupKind.SLIDING_WINDOW:
             return self._last_window(searched // self.group.block)
+        if self.group.kind is GroupKind.CHUNKED_LOCAL:
+            return self._run_in_chunk(searched)
         return self._last_checkpoint(searched)
 
     def searched_from(self, candidate: int) -> SpecView:
@@ -82,20 +84,22 @@ class SpecView:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
         return self.plain.find(boundary) == boundary
 
-    def stands_after_drop(self, boundary: int) -> bool:
-        """Whether `boundary` is left when the block after it is dropped: both are cached."""
-        margin = min(self.alignment, self.group.block)
-        once = attrs.evolve(self, dropping=True, margin=margin, farthest=len(self.prefix))
-        return once.find(boundary) == boundary
+    def has_one_to_drop(self, boundary: int) -> bool:
+        """Whether what a draft group drops after the valid `boundary` is cached, and a lookup may look at it."""
+        end = boundary + min(self.alignment, self.group.block)
+        if end > self.farthest:
+            return False
+        return self.plain.find(end) == end if self._probes_tails else self._cached(end)
 
     def tables(self, boundary: int) -> tuple[Table, ...]:
         """Hit blocks by column for a valid `boundary`, one table per group; what is not needed is the null block."""
         columns = columns_for(boundary, self.group.block)
-        first = 0
         if self.group.kind is GroupKind.SLIDING_WINDOW:
             first = max(0, columns - self._window_columns())
         elif self.recurrent:
             first = max(0, columns - 1)
+        else:
+            first = self.group.sees_from(boundary) // self.group.block
         last = boundary
         if self.group.kind is GroupKind.FULL_ATTENTION and self._probes_tails:
             last = self._longest_match(self.reach)
@@ -138,6 +142,14 @@ class SpecView:
                 rounded = floor_to(end * self.group.block, self.alignment)
                 return floor_to(max(0, rounded - self._dropped * self.group.block), self.alignment)
         return 0
+
+    def _run_in_chunk(self, bound: int) -> int:
+        """Longest run from the start of the bound's chunk. What lies before that chunk is never seen again, so it need
+        not be cached: no boundary but the end of a chunk is implied by a greater one."""
+        end = self.group.sees_from(bound) // self.group.block * self.group.block
+        while end + self.group.block <= bound and self._cached(end + self.group.block):
+            end += self.group.block
+        return end
 
     def _last_checkpoint(self, bound: int) -> int:
         for end in range(floor_to(bound, self.alignment), 0, -self.alignment):
@@ -186,11 +198,14 @@ class LocalLookup:
     accepted: tuple[Accepted, ...]
     summary: Summary
 
-    @property
-    def junction(self) -> int:
-        """The longest prefix that some group accepted on the way to a shorter common hit, in tokens; else 0."""
-        longest = max((step.result for step in self.accepted), default=0)
-        return longest if longest > self.summary.common else 0
+    def junction(self, rule: JunctionRule) -> int:
+        """The prefix, in tokens, that is shared but not hit for want of some group's state or window; 0 if there is
+        none."""
+        if rule is JunctionRule.LONGEST_GROUP:
+            shared = max((step.result for step in self.accepted), default=0)
+        else:
+            shared = min(view.hit for view in self.views if view.trimmed)
+        return shared if shared > self.summary.common else 0
 
 
 @attrs.frozen

@@ -108,6 +108,52 @@ class DraftLookAhead(enum.Enum):
     """Mamba groups as well, which never drop (up to 0.25: vLLM #43650, vllm-ascend #12038)."""
 
 
+class ChunkGrid(enum.Enum):
+    """On which multiples prefill chunks end, so that a state is written there (`_mamba_block_aligned_split`)."""
+
+    MAMBA_BLOCK = "mamba_block"
+    """Of the Mamba groups' block, by which states are cached (proposed in vLLM #54076)."""
+    SMALLEST_BLOCK = "smallest_block"
+    """Of the smallest block of any group: the engine core sets `cache_config.block_size` to it (up to 0.33). The same
+    unless some group, as that of a draft model, has a smaller block than the Mamba groups."""
+
+
+class ChunkGuard(enum.Enum):
+    """Which chunks of a prefill have to end on that grid."""
+
+    WHOLE_PREFILL = "whole_prefill"
+    """All but the last; a block wider than the budget is run in parts that end with it (from 0.27: vLLM #51113)."""
+    UP_TO_LAST_CACHEABLE = "up_to_last_cacheable"
+    """Those before the last boundary at which a hit can be, which a draft model lowers by a block (0.26)."""
+
+
+class ReplayBoundaries(enum.Enum):
+    """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
+
+    AFTER_THE_DROP = "after_the_drop"
+    """With a draft model, where its drop lets a repetition and a longer prompt resume (vLLM #55760, in 0.30)."""
+    PROMPT_END = "prompt_end"
+    """The last boundary below the prompt's end, draft model or not (up to 0.29)."""
+
+
+class JunctionRetention(enum.Enum):
+    """At which boundaries sparse retention keeps a state for whoever shares a prefix up to a junction."""
+
+    AND_A_BLOCK_LOWER = "and_a_block_lower"
+    """At the junction and, where the group drops a block, a block lower (from 0.33)."""
+    ITSELF = "itself"
+    """At the junction only (up to 0.32)."""
+
+
+class JunctionRule(enum.Enum):
+    """What is taken for the junction: the shared prefix of which a sparse group has no state yet."""
+
+    LONGEST_GROUP = "longest_group"
+    """The longest hit of any group on the way to the common one."""
+    SHARED_BY_DENSE_GROUPS = "shared_by_dense_groups"
+    """The longest hit that all full-attention groups share (proposed in vLLM #56142)."""
+
+
 class WindowPublication(enum.Enum):
     """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
 
@@ -131,7 +177,7 @@ class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
-    prompt_tail: PromptTail = PromptTail.WITHIN_PROMPT
+    prompt_tail: PromptTail = PromptTail.BELOW_LAST_TOKEN
     truncation: Truncation = Truncation.ATTENTION_COVERS
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
@@ -142,13 +188,20 @@ class Release:
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
+    chunk_grid: ChunkGrid = ChunkGrid.MAMBA_BLOCK
+    chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
+    replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
+    junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
+    junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
 
 
 NEWEST = Release()
 
-_BEFORE_032 = Release(draft_drop=DraftDrop.WITHIN_THE_CAP)
+_BEFORE_033 = Release(junction_retention=JunctionRetention.ITSELF)
+_BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
+_BEFORE_030 = attrs.evolve(_BEFORE_032, replay_boundaries=ReplayBoundaries.PROMPT_END)
 _BEFORE_029 = attrs.evolve(
-    _BEFORE_032,
+    _BEFORE_030,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
 )
@@ -157,7 +210,9 @@ _BEFORE_028 = attrs.evolve(
     truncation=Truncation.EVERY_GROUP_COVERS,
     running_mark=RunningMark.NEW_STATE_BLOCK,
 )
-_BEFORE_027 = attrs.evolve(_BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED)
+_BEFORE_027 = attrs.evolve(
+    _BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE
+)
 _BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
 
 RELEASES: dict[str, Release] = {
@@ -166,8 +221,20 @@ RELEASES: dict[str, Release] = {
     "0.26": _BEFORE_027,
     "0.27": _BEFORE_028,
     "0.28": _BEFORE_029,
-    "0.29": _BEFORE_032,
-    "0.32": NEWEST,
+    "0.29": _BEFORE_030,
+    "0.30": _BEFORE_032,
+    "0.32": _BEFORE_033,
+    "0.33": NEWEST,
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
-the two rules of 0.31 and 0.32 that cut chunks and order queues in another way, `prompt_tail` and `waiting_order`."""
+the rule of 0.31 that orders queues in another way, `waiting_order`."""
+
+
+def rules_of(version: str) -> Release:
+    """The rules of a vLLM release ("0.28.0"): of the newest set that appeared no later."""
+    sets = {_number(name): rules for name, rules in RELEASES.items()}
+    return sets[max((number for number in sets if number <= _number(version)), default=min(sets))]
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

@@ -215,7 +215,7 @@ class _Execution:
         """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            first = 0 if spec.window is None else max(0, chunk.computed - spec.window + 1)
+            first = spec.sees_from(chunk.computed)
             for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
                 for column, needed in _columns_of(chunk, group, spec.block, start, end):
                     read = mirror.block(group, column)

@@ -23,7 +23,7 @@ from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
 from properties.repeatable import repeatable_draws
 from properties.replay import replay
-from properties.requirements import about
+from properties.requirements import about, is_required
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
 
 ENGINE = "fuzz"
@@ -99,8 +99,9 @@ def fuzz(
         scope="; ".join(each.scope for each in outcomes),
     )
     violated = tuple(_violated(base, outcomes))
-    # Findings cut runs short: what such runs did not meet says nothing.
-    events = () if violated else _events(base, outcomes, profile.needs_events and fixed_leaf is None)
+    # Findings cut runs short, but for those that are not required: what such runs did not meet says nothing.
+    cut_short = any(is_required(result.property) for result in violated)
+    events = () if cut_short else _events(base, outcomes, profile.needs_events and fixed_leaf is None)
     return (*violated, *_held(base, outcomes), *events)
 
 
@@ -171,7 +172,8 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
     for number in range(profile.series):
         known = len(campaign.found)
         _run_series(campaign, profile, seed + number)
-        if len(campaign.found) == known and (known or needed <= campaign.met.keys()):
+        cut_short = any(is_required(property) for property, _ in campaign.found)
+        if len(campaign.found) == known and (cut_short or needed <= campaign.met.keys()):
             break
     return tuple(
         (signature, _smallest(campaign.policy, signature, "", examples))

@@ -17,12 +17,13 @@ def required_cells(policy: Policy) -> tuple[Cell, ...]:
 
 
 def is_required(property: str) -> bool:
-    """Whether a violation of `property` in a required cell counts: of everything but the protocol."""
-    return property not in INVARIANTS or INVARIANTS[property].kind is not Kind.PROTOCOL
+    """Whether a violation of `property` in a required cell counts: of everything but the protocol, and how far hits
+    reach. A hit that could be longer costs time, not truth; what a policy promises of it, `at_least` says."""
+    return property not in INVARIANTS or not (INVARIANTS[property].kind is Kind.PROTOCOL or property == "REACH")
 
 
 def about(base: Result, property: str) -> Result:
-    """`base` as a result about `property`; what is only protocol is not required."""
+    """`base` as a result about `property`, required only if that is."""
     return attrs.evolve(base, property=property, required=base.required and is_required(property))
 
 

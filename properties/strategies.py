@@ -102,7 +102,8 @@ def _number_leaves(connector: Connector | None) -> Connector | None:
     return renamed(connector)
 
 
-# Made once: to make a strategy costs more than to draw from it. Pools are in quarters of what one request may need.
+# Made once: to make a strategy costs more than to draw from it. Pools are in quarters of what one request may need,
+# drafts are indexes of groups, retentions are in scheduler blocks.
 _UNITS = st.sampled_from([2, 1, 3])
 _WIDTHS = st.sampled_from([1, 2])
 _FULL_GROUPS = st.sampled_from([1, 1, 2])
@@ -111,6 +112,9 @@ _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "
 _POOLS = st.sampled_from([12, 4, 5, 8])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
+_CHUNKS = st.sampled_from([2, 1, 3])
+_DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
+_RETENTIONS = st.sampled_from([None, 0, 1, 2])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
 
@@ -128,14 +132,24 @@ def configurations(
     full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
     groups = [full] * draw(_FULL_GROUPS)
     if cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC:
-        if draw(st.booleans()):
+        if Feature.CHUNKED_LOCAL in features and draw(st.booleans()):
+            chunk = unit * draw(_CHUNKS)
+            groups = [attrs.evolve(full, block=unit)] * len(groups)
+            groups.append(Group(GroupKind.CHUNKED_LOCAL, unit, chunk=chunk))
+        elif draw(st.booleans()):
             groups.append(Group(GroupKind.FULL_ATTENTION, unit * 2 if full.block == unit else unit))
         else:
             window = draw(st.integers(1, 3 * unit))
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
     mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
     groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
+    if Feature.DRAFT_MODEL in features:
+        drafts = draw(_DRAFTS)
+        groups = [attrs.evolve(group, draft=_may_draft(group) and at in drafts) for at, group in enumerate(groups)]
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    if Feature.SPARSE_RETENTION in features:
+        retention = draw(_RETENTIONS)
+        scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,
@@ -154,6 +168,10 @@ def configurations(
         eviction=eviction,
         worker_order=cell.worker_order,
     )
+
+
+def _may_draft(group: Group) -> bool:
+    return not group.recurrent and group.chunk is None
 
 
 def cut(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:

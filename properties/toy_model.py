@@ -74,32 +74,33 @@ def output(states: tuple[int, ...], attended: Attended) -> int:
 
 
 class Attention:
-    """One attention layer at work: numbers are seen in token order, the last `span` of them count (None: all)."""
+    """One attention layer at work: numbers are seen in token order; which of them count for a token, its group says."""
 
-    def __init__(self, span: int | None) -> None:
-        self._span = span
-        self._last: list[int] = []
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._whole = group.window is None and group.chunk is None
+        self._seen: list[tuple[int, int]] = []
         self._all = 0
 
-    def see(self, number: int) -> None:
-        """The next token's KV."""
-        if self._span is None:
+    def see(self, position: int, number: int) -> None:
+        """The KV of the token at `position`."""
+        if self._whole:
             self._all = mix(self._all, number)
-        elif self._span > 0:
-            self._last = [*self._last, number][-self._span :]
+        else:
+            self._seen.append((position, number))
 
-    def read(self) -> int:
-        """A digest of all that counts."""
-        return self._all if self._span is None else mix(*self._last)
+    def read(self, position: int) -> int:
+        """A digest of all that counts for the token at `position`."""
+        if self._whole:
+            return self._all
+        first = self._group.sees_from(position)
+        self._seen = [seen for seen in self._seen if seen[0] >= first]
+        return mix(*(number for _, number in self._seen))
 
 
-def attentions(groups: tuple[Group, ...], *, upper: bool) -> dict[int, Attention]:
-    """An attention layer for each attention group. The upper one does not see the token's own KV."""
-    return {
-        index: Attention(None if group.window is None else group.window - int(upper))
-        for index, group in enumerate(groups)
-        if not group.recurrent
-    }
+def attentions(groups: tuple[Group, ...]) -> dict[int, Attention]:
+    """An attention layer for each attention group."""
+    return {index: Attention(group) for index, group in enumerate(groups) if not group.recurrent}
 
 
 @attrs.frozen
@@ -118,22 +119,22 @@ class CacheFreeRun:
 def cache_free_run(groups: tuple[Group, ...], prefix: Prefix) -> CacheFreeRun:
     """The truth about `prefix`; not to be modified."""
     recurrent = [index for index, group in enumerate(groups) if group.recurrent]
-    lower_layer, upper_layer = attentions(groups, upper=False), attentions(groups, upper=True)
+    lower_layer, upper_layer = attentions(groups), attentions(groups)
     run = CacheFreeRun({index: [START] for index in recurrent}, {index: [] for index in lower_layer}, [])
-    for token in prefix:
+    for position, token in enumerate(prefix):
         before = {index: run.states[index][-1] for index in recurrent}
         lower = {index: lower_state(index, before[index][0], token) for index in recurrent}
         keys = {index: lower_kv(index, token, tuple(lower.values())) for index in lower_layer}
         for index, layer in lower_layer.items():
-            layer.see(keys[index])
+            layer.see(position, keys[index])
         attended = Attended(
-            tuple(layer.read() for layer in lower_layer.values()),
-            tuple(layer.read() for layer in upper_layer.values()),
+            tuple(layer.read(position) for layer in lower_layer.values()),
+            tuple(layer.read(position) for layer in upper_layer.values()),
         )
         states = {index: upper_state(index, before[index][1], token, attended) for index in recurrent}
         for index, layer in upper_layer.items():
             number = upper_kv(index, tuple(states.values()), attended)
-            layer.see(number)
+            layer.see(position, number)
             run.kv[index].append((keys[index], number))
         for index in recurrent:
             run.states[index].append((lower[index], states[index]))

@@ -193,8 +193,8 @@ class _Run:
         self.outputs: list[int] = []
         self.recurrent = {index: group for index, group in enumerate(configuration.groups) if group.recurrent}
         self.attention = {index: group for index, group in enumerate(configuration.groups) if not group.recurrent}
-        self.lower = attentions(configuration.groups, upper=False)
-        self.upper = attentions(configuration.groups, upper=True)
+        self.lower = attentions(configuration.groups)
+        self.upper = attentions(configuration.groups)
         self.lower_states: dict[int, list[int]] = {}
         self.upper_states: dict[int, int] = {}
         self.attended_lower: list[tuple[int, ...]] = []
@@ -237,8 +237,8 @@ class _Run:
         self._see_computed(self.lower, 0)
         for position in self.positions:
             for index, layer in self.lower.items():
-                layer.see(self._read_kv(index, position)[0])
-            self.attended_lower.append(tuple(layer.read() for layer in self.lower.values()))
+                layer.see(position, self._read_kv(index, position)[0])
+            self.attended_lower.append(tuple(layer.read(position) for layer in self.lower.values()))
 
     def run_upper(self, position: int) -> None:
         """The upper layer for one token, and its output. All chunks of a step proceed token by token together, so that
@@ -248,7 +248,7 @@ class _Run:
             self.upper_states = {index: self._read_state(index)[1] for index in self.recurrent}
         attended = Attended(
             self.attended_lower[position - self.chunk.computed],
-            tuple(layer.read() for layer in self.upper.values()),
+            tuple(layer.read(position) for layer in self.upper.values()),
         )
         for index, before in self.upper_states.items():
             self.upper_states[index] = upper_state(index, before, self.chunk.prefix[position], attended)
@@ -256,7 +256,7 @@ class _Run:
         for index, layer in self.upper.items():
             number = upper_kv(index, states, attended)
             self._write_kv(index, position, (self._read_kv(index, position)[0], number))
-            layer.see(self._read_kv(index, position)[1])
+            layer.see(position, self._read_kv(index, position)[1])
         self.outputs.append(output(states, attended))
 
     def write_states(self) -> None:
@@ -266,10 +266,8 @@ class _Run:
 
     def _see_computed(self, layers: Mapping[int, Attention], level: int) -> None:
         for index, layer in layers.items():
-            window = self.attention[index].window
-            first = 0 if window is None else max(0, self.chunk.computed - window + 1)
-            for position in range(first, self.chunk.computed):
-                layer.see(self._read_kv(index, position)[level])
+            for position in range(self.attention[index].sees_from(self.chunk.computed), self.chunk.computed):
+                layer.see(position, self._read_kv(index, position)[level])
 
     def _read_state(self, group: int) -> Pair:
         if self.chunk.computed == 0:

@@ -10,6 +10,7 @@ from model.tokens import Prefix
 _KIND = {
     GroupKind.FULL_ATTENTION: "full-attention",
     GroupKind.SLIDING_WINDOW: "sliding-window",
+    GroupKind.CHUNKED_LOCAL: "chunked-local",
     GroupKind.MAMBA: "Mamba",
 }
 

@@ -50,6 +50,12 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        chunked = any(group.chunk is not None for group in self.configuration.groups)
+        if self.configuration.has_draft_model or self.configuration.retention is not None or chunked:
+            raise ScopeError(
+                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
+                "local attention; use fuzz"
+            )
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):
             unknown = _unknown_to_a_search(leaf)
@@ -64,8 +70,6 @@ class Scope:
             )
         if self.configuration.release.reservation is not Reservation.BY_TAKING:
             raise ScopeError(f"scope {self.name}: the exhaustive search does not know estimates of blocks; use fuzz")
-        if self.configuration.has_draft_model:
-            raise ScopeError(f"scope {self.name}: the exhaustive search does not know draft models; use fuzz")
         system = initial(self.configuration)
         for arrival in self.arrivals:
             try:

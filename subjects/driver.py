@@ -64,6 +64,7 @@ class Vllm:
         self.structured_output: Any = import_module("vllm.v1.structured_output")
         self.sampling: Any = import_module("vllm.sampling_params")
         self.connector: Any = import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        self.environment: Any = import_module("vllm.envs")
         self.factory: Any = import_module("vllm.distributed.kv_transfer.kv_connector.factory")
         self.version: str = str(import_module("vllm").__version__)
         self.cache_utils.init_none_hash(self.hashing.sha256)
@@ -117,6 +118,8 @@ class Vllm:
                 return call(self.specs.FullAttentionSpec, **attention)
             case "sliding_window":
                 return call(self.specs.SlidingWindowSpec, sliding_window=group["window"], **attention)
+            case "chunked_local":
+                return call(self.specs.ChunkedLocalAttentionSpec, attention_chunk_size=group["chunk"], **attention)
             case "mamba":
                 return call(
                     self.specs.MambaSpec,
@@ -220,6 +223,7 @@ class Engine:
         hash_block: int,
         budget: int,
         connector: dict[str, Any] | None,
+        retention: int | None = None,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -242,8 +246,10 @@ class Engine:
                 vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
                 for i, spec in enumerate(specs)
             ],
-            prefix_cache_retention_interval=None,
+            prefix_cache_retention_interval=retention,
         )
+        # Up to 0.28 the environment sets it.
+        vllm.environment.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = retention
         if hasattr(vllm.managers, "register_all_kvcache_specs"):
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)

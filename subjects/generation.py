@@ -27,10 +27,12 @@ from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
+from model.release import RELEASES, Release
 from model.request import Status
 from model.system import System, apply, initial, most_blocks
 from model.tokens import Segment
 from model.trace import Trace
+from properties.features import Feature
 from properties.strategies import cut, longest_text
 
 MOST_REQUESTS = 8
@@ -45,18 +47,21 @@ def random_trace(
     eviction: Eviction,
     roomy: bool = False,
     partial_tails: bool = False,
+    features: frozenset[Feature] = frozenset(),
+    release: Release = RELEASES["0.28"],
     actions: int = 25,
 ) -> Trace:
     """A trace of at most `actions` actions; every action is legal in the model under `policy`.
 
     `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
     In a `roomy` pool nothing is ever evicted for want of blocks. With `partial_tails` the Mamba block is wider than the
-    hash unit.
+    hash unit. The model follows the rules of `release`.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
     configuration = random_configuration(
         rng, second_attention=second_attention, eviction=eviction, partial_tails=partial_tails
     )
+    configuration = attrs.evolve(_varied(rng, configuration, features), release=release)
     if roomy:
         need = most_blocks(configuration, longest_text(configuration))
         configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
@@ -101,6 +106,27 @@ def random_configuration(
         connector=_number(_connector(rng, 2)) if rng.random() < 0.8 else None,
         eviction=eviction,
     )
+
+
+def _varied(rng: random.Random, configuration: Configuration, features: frozenset[Feature]) -> Configuration:
+    """The same with some of `features`. No group drafts whose block is wider than the hash unit where hits are not
+    fine-grained: vLLM gives it entries there that no lookup probes."""
+    groups = list(configuration.groups)
+    unit = configuration.hash_block
+    if Feature.CHUNKED_LOCAL in features and rng.random() < 0.8:
+        groups = [attrs.evolve(group, block=unit) for group in groups]
+        groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
+        rng.shuffle(groups)
+    if Feature.DRAFT_MODEL in features and rng.random() < 0.85:
+        for index, group in enumerate(groups):
+            narrow = group.block == unit or configuration.fine_grained
+            if not group.recurrent and group.chunk is None and narrow and rng.random() < 0.6:
+                groups[index] = attrs.evolve(group, draft=True)
+    varied = attrs.evolve(configuration, groups=tuple(groups), pool_blocks=configuration.pool_blocks * 2)
+    sparse = any(group.recurrent or group.window is not None for group in groups)
+    if Feature.SPARSE_RETENTION in features and sparse:
+        varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
+    return varied if features else configuration
 
 
 def _connector(rng: random.Random, depth: int) -> Connector:

@@ -24,12 +24,19 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
     """The configuration as the driver takes it."""
     return {
         "groups": [
-            {"kind": group.kind.value, "block": group.block, "window": group.window, "draft": group.draft}
+            {
+                "kind": group.kind.value,
+                "block": group.block,
+                "window": group.window,
+                "chunk": group.chunk,
+                "draft": group.draft,
+            }
             for group in configuration.groups
         ],
         "pool_blocks": configuration.pool_blocks,
         "hash_block": configuration.hash_block,
         "budget": configuration.budget,
+        "retention": configuration.retention,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 

@@ -7,11 +7,7 @@ import attrs
 from model.actions import Action, Step
 from model.configuration import Configuration, WorkerOrder
 from model.connector import Composite
-from model.policies.vllm import Vllm028
-from model.policy import NOTHING, Answer, Policy, Summary
-from model.ready_connectors import DISHONEST
-from properties.verdict import Case
-from tests.mutants import (
+from model.policies.mutants import (
     AnyForAll,
     CandidateRaised,
     CapN,
@@ -22,6 +18,10 @@ from tests.mutants import (
     ListTrimmed,
     LosersLoad,
 )
+from model.policies.vllm import Vllm028
+from model.policy import NOTHING, Answer, Policy, Summary
+from model.ready_connectors import DISHONEST
+from properties.verdict import Case
 from tests.small_runs import ATTENTION_LOST, CLAIMER, FILLED, STATE_LOST, STORE, V024, V027, V028, arrive, hybrid
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from model.policies import POLICIES
+from model.policies.mutants import MUTANTS
 from properties.verdict import ALL_CELLS, REQUIRED_CELL, Case, Cell, Result, Verdict
 from solver.prove import prove
-from tests.mutants import MUTANTS
 
 
 @functools.cache

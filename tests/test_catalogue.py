@@ -158,8 +158,13 @@ def test_events_apply_where_they_can_happen() -> None:
         "TAIL-COPIED",
         "TAIL-MOVED",
         "CHUNK-INSIDE-BLOCK",
+        "DRAFT-DROP",
+        "STATE-NOT-KEPT",
+        "SPARSE-HIT",
+        "CHUNK-NULLS",
     }
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {
+        "CHUNK-NULLS",
         "ATTENTION-LAGS",
         "WINDOW-NULLS",
         "EVICTED-AT-WILL",

@@ -10,6 +10,7 @@ import pytest
 
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.policies import POLICIES
+from model.policies.mutants import EQUIVALENT, MUTANTS
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
 from properties.policy_guard import guarded
@@ -24,7 +25,6 @@ from solver.scope import Disturbance, Scope, ScopeError, scope_of
 from solver.scopes import SCOPES
 from solver.search import FULL, NONE, Limits, Search, Symmetry
 from solver.successors import Successors
-from tests.mutants import EQUIVALENT, MUTANTS
 
 V024, V027, V028 = POLICIES["vllm-0.24"], POLICIES["vllm-0.27"], POLICIES["vllm-0.28"]
 

@@ -7,10 +7,10 @@ import pytest
 from model.actions import Action, Arrive, Drain, Step
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
+from model.policies.mutants import CapN, FallbackSkipped
 from model.policy import Policy
 from model.trace import ExpectedAdmission
 from tests.faulty_policies import FAULTS, Fault, Raises
-from tests.mutants import CapN, FallbackSkipped
 from tests.small_runs import CLAIMER, FILLED, STATE_LOST, STORE, V028, arrive, found, hybrid, run
 
 

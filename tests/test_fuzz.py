@@ -10,6 +10,7 @@ import pytest
 from model.configuration import Eviction
 from model.connector import Leaf
 from model.policies import POLICIES
+from model.policies.mutants import EQUIVALENT, FALLS, MUTANTS
 from model.ready_connectors import DISHONEST
 from properties.catalogue import EVENTS
 from properties.fuzz import PROFILES, findings, fuzz
@@ -17,7 +18,6 @@ from properties.machine import Campaign
 from properties.policy_guard import guarded
 from properties.replay import replay
 from properties.verdict import REQUIRED_CELL, Case, Cell, Result, Verdict
-from tests.mutants import EQUIVALENT, FALLS, MUTANTS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -143,7 +143,7 @@ def test_blocks_do_not_leak() -> None:
     more = tuple(refs + (block == 5) for block, refs in enumerate(pool.refs))
     assert judged(with_pool(observation, refs=more)) == {"OWN-LEAK"}
     assert judged(with_pool(observation, free=pool.free[1:])) == {"OWN-LEAK"}
-    assert judged(with_pool(observation, cached={})) == {"OWN-LEAK"}
+    assert "OWN-LEAK" in judged(with_pool(observation, cached={}))
     many = with_request(observation, "r", lambda request: attrs.evolve(request, tables=((), (1, 2, 3))))
     assert "OWN-LEAK" in judged(many)
     idle = with_request(observation, "r", lambda request: attrs.evolve(request, status=Status.WAITING, computed=0))

@@ -25,6 +25,8 @@ from tests.command_line import CORPUS, Hitbound
 
 POLICY = POLICIES["vllm-0.24"]
 TRACES = ("S01.json", "S02.json")
+PROPERTIES = ("HIT-RESUME", "CAP-MEET")
+"""What POLICY violates on them."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -32,14 +34,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 def page() -> str:
     results = [
         Result(
-            property="HIT-RESUME",
+            property=property,
             engine="fuzz",
             verdict=Verdict.VIOLATED,
             required=True,
             reason="<script>alert(1)</script>",
             trace=read_trace(CORPUS / name),
         )
-        for name in TRACES
+        for name, property in zip(TRACES, PROPERTIES, strict=True)
     ]
     return rendered(Report("gate", (POLICY,), judge(POLICY, results, both_solvers=False)), "html", 100)
 
@@ -101,7 +103,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_both_themes_have_the_contrast_that_accessibility_asks_for() -> None:
-    style = (TEMPLATES / "report.html.template").read_text(encoding="utf-8")
+    style = (TEMPLATES / "style.css.template").read_text(encoding="utf-8")
     palettes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     assert len(palettes) == 2
     for palette in palettes:

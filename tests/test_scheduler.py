@@ -12,6 +12,7 @@ from model.actions import Abort, Action, Arrive, EndLoad, Evict, LeafAnswers, Pr
 from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Conduct, Connector, Contract, Leaf, StateRestored
 from model.policies import POLICIES
+from model.release import RELEASES
 from model.request import Request, Status
 from model.system import apply, initial
 from model.tokens import Segment
@@ -54,7 +55,9 @@ class Run:
     def __init__(
         self, *groups: Group, pool: int, connector: Connector | None = None, eviction: Eviction = Eviction.LRU
     ) -> None:
-        self.system = initial(Configuration(groups, pool, budget=100, connector=connector, eviction=eviction))
+        self.system = initial(
+            Configuration(groups, pool, budget=100, connector=connector, eviction=eviction, release=RELEASES["0.28"])
+        )
 
     def do(self, *actions: Action) -> None:
         for action in actions:

@@ -13,12 +13,12 @@ import z3
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policies import POLICIES
+from model.policies.mutants import MUTANTS
 from model.policy import COMMON, PER_GROUP, Policy, Summary
 from properties.verdict import Case, Cell, Verdict
 from solver import world
 from solver.arithmetic import exact
 from solver.decision import explore_admission
-from tests.mutants import MUTANTS
 from tests.proofs import verdict_in
 
 BLOCK = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from model.policies.mutants import EQUIVALENT, FALLS, MUTANTS
 from model.policies.vllm import Vllm028
 from model.policy import UNKNOWN, Answer, Summary
 from properties.replay import replay
@@ -11,7 +12,6 @@ from properties.verdict import REQUIRED_CELL, Case, Verdict
 from solver.decide import Decider, Outcome
 from solver.equivalence import decide_equivalence
 from solver.prove import prove
-from tests.mutants import EQUIVALENT, FALLS, MUTANTS
 from tests.proofs import mutant_proof, violated
 
 pytestmark = pytest.mark.mutants

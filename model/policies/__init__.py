@@ -6,6 +6,7 @@ An era's name sets its cache-hit policy; see `docs/` for what each release chang
 from __future__ import annotations
 
 from model.errors import PolicyError
+from model.policies.mutants import MUTANTS
 from model.policies.proposed import (
     AuxiliaryRejects,
     DenseMinimum,
@@ -38,8 +39,8 @@ PROPOSED: dict[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The policy called `name`, shipped or proposed; raises PolicyError."""
-    known = {**POLICIES, **PROPOSED}
+    """The policy called `name`: shipped, proposed, or a mutant; raises PolicyError."""
+    known = {**POLICIES, **PROPOSED, **MUTANTS}
     if name not in known:
         raise PolicyError(f"there is no policy {name!r}; use one of {', '.join(known)}")
     return known[name]

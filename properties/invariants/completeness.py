@@ -9,6 +9,7 @@ from model.request import Status
 from model.saving import referenced
 from model.system import Observation
 from properties.invariant import Finding, Invariant, Kind
+from properties.invariants.reach import lookup_understated, unkept
 from properties.invariants.stores import half_saved, understated
 
 
@@ -36,8 +37,9 @@ def progress(observation: Observation) -> Iterator[Finding]:
         yield None, f"{name} is {request.status.value} at {request.computed} of {len(request.tokens)} tokens for ever"
 
 
-def reach_of_stores(observation: Observation) -> Iterator[Finding]:
-    for message in (*understated(observation), *half_saved(observation)):
+def reach(observation: Observation) -> Iterator[Finding]:
+    of_stores = (*understated(observation), *half_saved(observation))
+    for message in (*lookup_understated(observation), *unkept(observation), *of_stores):
         yield None, message
 
 
@@ -65,8 +67,7 @@ ENTRIES = (
             "vllm #56972",
         ),
         proof="reconciling lookup: no greater boundary is common to all groups",
-        waits_for="retention settings, drop and junction",
-        predicate=reach_of_stores,
+        predicate=reach,
     ),
     Invariant(
         id="PROGRESS",

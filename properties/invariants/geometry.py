@@ -36,8 +36,8 @@ def one_interval(observation: Observation) -> Iterator[Finding]:
             if (load.start, load.end) != (decision.local, decision.resume):
                 yield None, f"{where}, adopted is [{decision.local}, {decision.resume})"
             for index, group in enumerate(configuration.groups):
-                if group.window == 1:
-                    continue  # a token that sees only itself needs nothing below R
+                if not group.recurrent and group.sees_from(load.end) == load.end:
+                    continue  # the next token sees only itself, and needs nothing below R
                 table, last = load.tables[index], column_ending_at(load.end, group.block)
                 if len(table) <= last or table[last] == NULL_BLOCK:
                     yield None, f"{where}, but {wording.group_name(configuration, index)} has no block for its end"

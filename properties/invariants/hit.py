@@ -58,7 +58,8 @@ def _dropped_twice(decision: Decision) -> Iterator[int]:
     for call in decision.lookup.accepted:
         view = decision.lookup.views[call.spec]
         if view.dropping and call.result < call.candidate:
-            if call.spec in dropped and view.stands_after_drop(call.candidate):
+            stands = view.valid(call.candidate) and view.has_one_to_drop(call.candidate)
+            if call.spec in dropped and stands:
                 yield call.spec
             dropped.add(call.spec)
 
@@ -163,11 +164,11 @@ ENTRIES = (
         number="I2",
         kind=Kind.SAFETY,
         statement="Every attention position that the first run can see below R (all of [0, R) for full attention, the "
-        "window for sliding window) is a valid hit or a committed load, in every attention group.",
+        "window for sliding window, the chunk for chunked local) is a valid hit or a committed load, in every "
+        "attention group.",
         reason="Attention reads all of it; one unwritten block among them makes every later token wrong.",
         reports=("vllm #46453", "vllm #51468"),
         proof="decision: attention below L is local in every attention group, or the contract restores it",
-        waits_for="chunked local attention",
         predicate=cover,
     ),
     Invariant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from model.actions import EndLoad, Evict, EvictObject, Preempt, Reset
 from model.admission import Decision
@@ -177,6 +177,43 @@ def _same_step_attention(observation: Observation) -> bool:
         for block, writer in written
         if writer != chunk.request
     )
+
+
+def _dropped(observation: Observation) -> bool:
+    return any(
+        view.dropping and decision.local and view.plain.find(view.cap) > view.hit
+        for decision in _decisions(observation)
+        for view in decision.lookup.views
+    )
+
+
+def _state_not_kept(observation: Observation) -> bool:
+    """A chunk ends on the Mamba grid and its state is not cached."""
+    configuration, pool = observation.after.configuration, observation.after.scheduler.pool
+    block = configuration.mamba_block
+    if observation.plan is None or block is None or configuration.retention is None:
+        return False
+    return any(
+        chunk.end % block == 0 and group.recurrent and Label(index, chunk.prefix[: chunk.end]) not in pool.cached
+        for chunk in observation.plan.chunks
+        for index, group in enumerate(configuration.groups)
+    )
+
+
+def _sparse_hit(observation: Observation) -> bool:
+    sparse = observation.after.configuration.retention is not None
+    return sparse and any(decision.local and not decision.external for decision in _decisions(observation))
+
+
+def _chunk_nulls(observation: Observation) -> bool:
+    groups = observation.after.configuration.groups
+    chunked = [index for index, group in enumerate(groups) if group.chunk is not None]
+    chunks = () if observation.plan is None else observation.plan.chunks
+    return any(chunk.starts and NULL_BLOCK in chunk.new_blocks[index] for chunk in chunks for index in chunked)
+
+
+def _draws(feature: Feature) -> Callable[[Setting], bool]:
+    return lambda setting: feature in setting.features
 
 
 _LAGGING_STATE = Summary(
@@ -394,6 +431,34 @@ ENTRIES = (
         id="ABORTED-WHILE-LOADING",
         statement="A request is aborted while its load is under way.",
         occurs=_aborted_while_loading,
+    ),
+    Sometimes(
+        id="DRAFT-DROP",
+        statement="A draft group's hit drops a block, and what is left of it is hit.",
+        occurs=_dropped,
+        applies_to="runs with draft models",
+        applies=_draws(Feature.DRAFT_MODEL),
+    ),
+    Sometimes(
+        id="STATE-NOT-KEPT",
+        statement="A state is written at a boundary, and retention does not let it be cached.",
+        occurs=_state_not_kept,
+        applies_to="runs with sparse retention",
+        applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="SPARSE-HIT",
+        statement="A request is admitted at a boundary R > 0 that sparse retention kept, with E = 0.",
+        occurs=_sparse_hit,
+        applies_to="runs with sparse retention",
+        applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="CHUNK-NULLS",
+        statement="A request starts with null columns before the chunk of its local attention.",
+        occurs=_chunk_nulls,
+        applies_to="runs with chunked local attention in the class with a second attention spec",
+        applies=lambda setting: _draws(Feature.CHUNKED_LOCAL)(setting) and _second_attention_spec(setting),
     ),
     Sometimes(
         id="RESET",

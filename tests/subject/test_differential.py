@@ -11,6 +11,8 @@ from model.configuration import Eviction, GroupKind
 from model.policies import POLICIES
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
+from model.release import rules_of
+from properties.features import Feature
 from subjects.differential import Comparison, Ending, Run
 from subjects.generation import random_trace
 from subjects.process import SubjectProcess, subject_from_environment
@@ -39,9 +41,21 @@ def policy_of(release: str) -> Policy:
 
 
 def compared(
-    seed: int, policy: Policy, process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+    seed: int,
+    policy: Policy,
+    process: SubjectProcess,
+    second_attention: GroupKind | None,
+    eviction: Eviction,
+    features: frozenset[Feature] = frozenset(),
 ) -> tuple[Comparison, set[str]]:
-    trace = random_trace(seed, policy, second_attention=second_attention, eviction=eviction)
+    trace = random_trace(
+        seed,
+        policy,
+        second_attention=second_attention,
+        eviction=eviction,
+        features=features,
+        release=rules_of(process.release),
+    )
     run = Run(trace.configuration, policy, process)
     return run.run(trace.actions), run.events
 
@@ -59,6 +73,17 @@ def test_no_decision_differs(subject: SubjectProcess, second_attention: GroupKin
         met |= events
     assert endings[Ending.EQUAL] > TRACES // 2
     assert {"local hit", "synchronous load", "asynchronous load", "divergent admission", "preemption"} <= met
+
+
+@pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
+def test_no_decision_differs_with_draft_models_retention_and_chunks(
+    subject: SubjectProcess, second_attention: GroupKind | None
+) -> None:
+    features = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
+    policy = policy_of(subject.release)
+    for seed in range(TRACES):
+        comparison, _ = compared(seed, policy, subject, second_attention, Eviction.ADVERSARIAL, features)
+        assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
 
 
 class Deepest(Vllm028):
