@@ -31,6 +31,7 @@ from properties.strategies import MOST_OUTPUT, answers, configurations, cut, lon
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
+_RARELY = st.sampled_from([False, False, True])
 _OUTPUTS = st.integers(1, MOST_OUTPUT)
 
 MOST_REQUESTS = 6
@@ -247,38 +248,37 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(data.draw(st.sampled_from(self._objects())))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
-    @rule(data=st.data(), loses=st.sampled_from(["nothing", "last state", "last attention"]), own=st.integers(0, 1))
-    def arrive_at_objects(self, data: st.DataObject, loses: str, own: int) -> None:
-        """The pool loses all beyond a boundary, a store perhaps some objects, and an earlier text comes again or goes
-        on."""
+    @rule(data=st.data())
+    def arrive_at_objects(self, data: st.DataObject) -> None:
+        """The pool loses all beyond a boundary, a store perhaps the last object of a group, and an earlier text comes
+        again, mostly with a token more."""
         assert self.configuration is not None
         beyond = data.draw(st.sampled_from([0, *sorted({evict.boundary for evict in self._evictable()})]))
         for evict in self._evictable():
             if evict.boundary > beyond:
                 self._act(evict)
-        for lost in self._last_objects(loses):
-            self._act(lost)
+        for group in data.draw(st.sampled_from(self._losing)):
+            of_group = [evict for evict in self._objects() if evict.group == group]
+            if of_group:
+                self._act(max(of_group, key=lambda evict: evict.boundary))
         number = len(self.texts) + 1
-        text = data.draw(st.sampled_from(list(self.texts.values())))
-        length = min(sum(segment.length for segment in text), longest_text(self.configuration) - 2)
-        unit = self.configuration.scheduler_block
-        prompt = cut(text, length - length % unit if length > unit and not own else length)
-        if own:
-            prompt = (*prompt, Segment(f"t{number}", own))
+        shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
+        prompt = (*shared, Segment(f"t{number}", 1))
+        if data.draw(_RARELY):
+            length = sum(segment.length for segment in shared)
+            unit = self.configuration.scheduler_block
+            prompt = cut(shared, max(unit, length - length % unit))
         output = (Segment(f"o{number}", 1),)
         self.texts[f"r{number}"] = prompt + output
         self._act(Arrive(f"r{number}", prompt, output))
         self._act(Step())
 
-    def _last_objects(self, loses: str) -> list[EvictObject]:
-        """The deepest state, or the deepest attention and the last state but one: then nothing that attention reaches
-        is the greatest of every group."""
+    @property
+    def _losing(self) -> list[tuple[int, ...]]:
+        """Groups that lose their last object: none, one, or the first and the last."""
         assert self.configuration is not None
-        groups = self.configuration.groups
-        by_depth = sorted(self._objects(), key=lambda evict: evict.boundary)
-        states = [evict for evict in by_depth if groups[evict.group].recurrent]
-        attention = [evict for evict in by_depth if not groups[evict.group].recurrent]
-        return {"nothing": [], "last state": states[-1:], "last attention": attention[-1:] + states[-2:-1]}[loses]
+        groups = range(len(self.configuration.groups))
+        return [(), *((group,) for group in groups), (groups[0], groups[-1])]
 
     @precondition(lambda self: self._alive and self._saving())
     @rule(data=st.data())

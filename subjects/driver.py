@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import math
 import os
 import sys
 import tempfile
@@ -505,6 +506,44 @@ class Engine:
             failed = request.request_id in self._scheduler.failed_recving_kv_req_ids
             return "LOAD_FAILED" if failed else "LOADED"
         return status
+
+    def store_hits(
+        self, groups: list[dict[str, Any]], hash_block: int, lookups: list[tuple[int, list[list[int]]]]
+    ) -> dict[str, Any]:
+        """What vLLM's store lookup finds for each (N, keys)."""
+        lookup = StoreLookup(self._vllm, groups, hash_block)
+        return {"found": [lookup.found(N, keys) for N, keys in lookups]}
+
+
+class StoreLookup:
+    """vLLM's own lookup over the objects of a store (`MooncakeStoreCoordinator`), without a scheduler."""
+
+    def __init__(self, vllm: Vllm, groups: list[dict[str, Any]], hash_block: int) -> None:
+        module = import_module("vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.coordinator")
+        self._pool: Any = module.ExternalCachedBlockPool
+        self._specs = [vllm.spec(group) for group in groups]
+        self._hash_block = hash_block
+        if hasattr(vllm.managers, "register_all_kvcache_specs"):
+            vllm.managers.register_all_kvcache_specs(vllm.vllm_config)
+        self._coordinator = module.MooncakeStoreCoordinator(
+            [vllm.specs.KVCacheGroupSpec([f"layer{number}"], spec) for number, spec in enumerate(self._specs)],
+            math.lcm(*(spec.block_size for spec in self._specs)),
+            hash_block,
+        )
+
+    def found(self, N: int, keys: list[list[int]]) -> int:
+        """The boundary that is found for `N` tokens below the last one; `keys` are (group, boundary) of the objects."""
+        hashes = [number.to_bytes(4, "big") for number in range(N // self._hash_block)]
+        exists = {
+            (group, bytes(of_group[boundary // self._specs[group].block_size - 1]))
+            for group, boundary in keys
+            for of_group in (self._coordinator.block_hashes_for_spec(hashes, self._specs[group]),)
+        }
+        length = self._coordinator.align_lookup_length(N - 1)
+        if length <= 0:
+            return 0
+        _, hit = self._coordinator.find_longest_cache_hit(hashes, length, self._pool(self._hash_block, exists))
+        return int(hit)
 
 
 def serve() -> None:

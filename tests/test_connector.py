@@ -8,7 +8,17 @@ from model.composition import answer_of, assignments, claim_of
 from model.connector import Composite, Connector, Contract, Leaf, StateRestored, least_conduct, leaves_of, may_diverge
 from model.policies import POLICIES
 from model.policy import NOTHING, UNKNOWN, Answer
-from model.ready_connectors import ATTENTION_ONLY, BACKED_STORE, DISHONEST, MORIIO, NIXL, STORE
+from model.ready_connectors import (
+    ATTENTION_ONLY,
+    BACKED_STORE,
+    DISHONEST,
+    MOONCAKE_STORE,
+    MORIIO,
+    NIXL,
+    NIXL_PULL,
+    OFFLOADING,
+    STORE,
+)
 from model.tokens import Segment
 from properties.replay import Replay
 from tests.small_runs import hybrid, run
@@ -21,7 +31,8 @@ def leaf(name: str, claims: bool = True) -> Leaf:
 
 
 def test_the_ready_made_leaves_are_honest_but_for_the_attention_only_store() -> None:
-    assert all(ready.honest for ready in (BACKED_STORE, STORE, NIXL, MORIIO))
+    honest = (BACKED_STORE, STORE, NIXL, MORIIO, OFFLOADING, MOONCAKE_STORE, NIXL_PULL)
+    assert all(ready.honest for ready in honest)
     assert not ATTENTION_ONLY.honest
 
 
