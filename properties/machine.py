@@ -135,7 +135,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
         configuration = observation.after.configuration
-        if isinstance(observation.action, EndLoad):
+        if isinstance(observation.action, EndLoad) and not observation.after.assertion:
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
@@ -257,10 +257,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         for evict in self._evictable():
             if evict.boundary > beyond:
                 self._act(evict)
-        for group in data.draw(st.sampled_from(self._losing)):
-            of_group = [evict for evict in self._objects() if evict.group == group]
-            if of_group:
-                self._act(max(of_group, key=lambda evict: evict.boundary))
+        for group, from_end in data.draw(st.sampled_from(self._losing)):
+            of_group = sorted((evict for evict in self._objects() if evict.group == group), key=lambda e: e.boundary)
+            if len(of_group) >= from_end:
+                self._act(of_group[-from_end])
         number = len(self.texts) + 1
         shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
         prompt = (*shared, Segment(f"t{number}", 1))
@@ -274,11 +274,13 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Step())
 
     @property
-    def _losing(self) -> list[tuple[int, ...]]:
-        """Groups that lose their last object: none, one, or the first and the last."""
+    def _losing(self) -> list[tuple[tuple[int, int], ...]]:
+        """Groups that lose an object, counted from the end: none, the last of one or of two, or the last of the first
+        group and the last but one of the last: then the first may reach a boundary that the other lacks."""
         assert self.configuration is not None
         groups = range(len(self.configuration.groups))
-        return [(), *((group,) for group in groups), (groups[0], groups[-1])]
+        alike, apart = (((groups[0], 1), (groups[-1], from_end)) for from_end in (1, 2))
+        return [(), *(((group, 1),) for group in groups), alike, apart, apart]
 
     @precondition(lambda self: self._alive and self._saving())
     @rule(data=st.data())
