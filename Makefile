@@ -45,6 +45,8 @@ endif
 pages: .venv/complete
 	$(VENV_PYTHON) -m hitbound invariants --format markdown > docs/invariants.md.new
 	mv docs/invariants.md.new docs/invariants.md
+	$(VENV_PYTHON) -m hitbound draw tests/corpus/S02.json --as svg --policy vllm-0.24 > docs/figures/S02.svg.new
+	mv docs/figures/S02.svg.new docs/figures/S02.svg
 
 # The documentation as a site, in build/docs; a broken link is an error.
 docs: .venv/complete

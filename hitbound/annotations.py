@@ -8,12 +8,9 @@ from hitbound.judgement import Judgement
 from hitbound.matrix import headline, named
 from hitbound.report import Report
 from hitbound.source_lines import annotated_place
-from hitbound.trace_text import trace_text
+from hitbound.trace_text import DRAWN_WIDTH, trace_text
 from model.policy import Policy
 from properties.verdict import Verdict
-
-WIDTH = 100
-"""Characters of a line of a drawn trace."""
 
 
 def to_annotations(report: Report) -> str:
@@ -39,11 +36,10 @@ def _annotation(report: Report, policy: Policy, judgement: Judgement) -> str:
     result = judgement.result
     message = f"{policy.name}: {result.reason or judgement.word}"
     if judgement.verdict is Verdict.VIOLATED and result.trace is not None and not judgement.known:
-        message += "\n" + "\n".join(trace_text(result.trace, policy, result, WIDTH))
+        message += "\n" + "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
     title = f"hitbound: {judgement.word} {named(judgement)}"
-    place = annotated_place(policy, result.property)
-    file, line = (place.file, place.line) if place else (report.configured_in, 1)
-    where = {"file": file, "line": str(line)} if file else {}
+    place = annotated_place(policy, result.property, report.configured_in)
+    where = {"file": place.file, "line": str(place.line)} if place else {}
     return _command("notice" if judgement.known else "error", title, message, **where)
 
 

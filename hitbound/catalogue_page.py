@@ -10,15 +10,13 @@ import attrs
 from hitbound import step_text
 from hitbound.counterexamples import Counterexample, counterexamples, functions_behind
 from hitbound.draw_command import NothingToDraw, drawn
+from hitbound.last_run import LastRun
 from hitbound.report_html import render
 from hitbound.report_markdown import markdown_text
 from hitbound.source_lines import DECIDED_BY, MIRRORS
-from hitbound.trace_text import pictures, tells
+from hitbound.trace_text import DRAWN_WIDTH, pictures, tells
 from properties.catalogue import EVENTS, INVARIANTS, Invariant, Kind
 from properties.replay import replay
-
-WIDTH = 110
-"""Characters of a line of a drawn trace."""
 
 KINDS = {
     Kind.SAFETY: "Safety: must always hold",
@@ -54,25 +52,25 @@ class Entry:
         return tuple(counterexample_lines(self.counterexample)) if self.counterexample else ()
 
 
-def entries() -> dict[str, tuple[Entry, ...]]:
-    """Heading -> its invariants, in the order of the catalogue."""
+def entries(last: LastRun | None = None) -> dict[str, tuple[Entry, ...]]:
+    """Heading -> its invariants, in the order of the catalogue; with what the last run said of each, if any."""
     return {
-        heading: tuple(entry_of(invariant.id) for invariant in INVARIANTS.values() if invariant.kind is kind)
+        heading: tuple(entry_of(invariant.id, last) for invariant in INVARIANTS.values() if invariant.kind is kind)
         for kind, heading in KINDS.items()
     }
 
 
-def as_markdown() -> str:
-    """The page `docs/invariants.md`."""
-    return "\n".join(_lines()).rstrip() + "\n"
+def as_markdown(last: LastRun | None = None) -> str:
+    """The page `docs/invariants.md`, which has no last run."""
+    return "\n".join(_lines(last)).rstrip() + "\n"
 
 
-def as_html() -> str:
+def as_html(last: LastRun | None = None) -> str:
     """The page as one HTML file that needs nothing else."""
-    return render("invariants.html", sections=entries(), events=EVENTS.values())
+    return render("invariants.html", sections=entries(last), events=EVENTS.values())
 
 
-def entry_of(property: str) -> Entry:
+def entry_of(property: str, last: LastRun | None = None) -> Entry:
     """What the page says of one invariant."""
     invariant = INVARIANTS[property]
     parts = DECIDED_BY.get(invariant.id, ())
@@ -80,6 +78,7 @@ def entry_of(property: str) -> Entry:
     facts = {
         "Proved": invariant.proof,
         "Checked": _checked(invariant),
+        "Last run": last.about(property) if last else "",
         "Waits for": invariant.waits_for,
         "Decided by the policy's": ", ".join(f"`{part}`" for part in parts),
         "In vLLM": ", ".join(f"`{function}`" for function in functions),
@@ -101,7 +100,7 @@ def _checked(invariant: Invariant) -> str:
     return "on every step of every run: corpus, fuzz, explore and replay" if invariant.predicate else ""
 
 
-def _lines() -> Iterator[str]:
+def _lines(last: LastRun | None) -> Iterator[str]:
     yield "<!-- Written by `make pages`; do not edit. -->"
     yield ""
     yield "# The invariants"
@@ -111,9 +110,9 @@ def _lines() -> Iterator[str]:
         "tokens, N the tokens that the request has, state@n the recurrent state after exactly the first n tokens. Each "
         "counterexample is a run that violates the invariant once a guard is removed; a test replays all of them, with "
         "and without the guard.",
-        WIDTH,
+        DRAWN_WIDTH,
     )
-    for heading, section in entries().items():
+    for heading, section in entries(last).items():
         yield ""
         yield f"## {heading}"
         for entry in section:
@@ -131,16 +130,16 @@ def _invariant_lines(entry: Entry) -> Iterator[str]:
     yield ""
     yield f"### {entry.id}" + (f" ({entry.number})" if entry.number else "")
     yield ""
-    yield from textwrap.wrap(f"**{markdown_text(entry.statement)}**", WIDTH, break_on_hyphens=False)
+    yield from textwrap.wrap(f"**{markdown_text(entry.statement)}**", DRAWN_WIDTH, break_on_hyphens=False)
     yield ""
-    yield from textwrap.wrap(markdown_text(entry.reason), WIDTH, break_on_hyphens=False)
+    yield from textwrap.wrap(markdown_text(entry.reason), DRAWN_WIDTH, break_on_hyphens=False)
     yield ""
     for name, said in entry.facts:
-        yield from textwrap.wrap(f"- {name}: {said}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(f"- {name}: {said}", DRAWN_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     if entry.counterexample:
         yield ""
         guard = f"Without its guard ({entry.counterexample.source}): {entry.counterexample.guard}."
-        yield from textwrap.wrap(guard.replace("<", "\\<"), WIDTH, break_on_hyphens=False)
+        yield from textwrap.wrap(guard.replace("<", "\\<"), DRAWN_WIDTH, break_on_hyphens=False)
         yield ""
         yield "```text"
         yield from entry.lines
@@ -151,7 +150,7 @@ def counterexample_lines(example: Counterexample) -> Iterator[str]:
     """A counterexample as text, step by step, with its telling admission drawn."""
     observations = replay(example.trace, example.policy).observations
     for number, same in enumerate(step_text.by_action(observations), 1):
-        yield from step_text.numbered(number, same, WIDTH)
+        yield from step_text.numbered(number, same, DRAWN_WIDTH)
     telling = [observation for observation in observations if any(map(tells, observation.admissions))]
-    yield from pictures(telling[-1:], example.policy, WIDTH)
+    yield from pictures(telling[-1:], example.policy, DRAWN_WIDTH)
     yield f"{example.invariant} violated: {example.message}"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -39,13 +40,8 @@ class Change:
 
 
 def changes_since(revision: str, policies: Iterable[Policy]) -> tuple[Change, ...]:
-    """What changed in the files that the policies are written in; raises RevisionError."""
-    return tuple(
-        change
-        for policy in policies
-        for file in _files(policy)
-        for change in _changes_in(policy, file, file.read_text(encoding="utf-8"), _earlier(revision, file))
-    )
+    """What changed in the files that the policies are written in, or import; raises RevisionError."""
+    return tuple(change for policy in policies for change in _changes_of(revision, policy))
 
 
 def change_lines(changes: Iterable[Change]) -> Iterator[str]:
@@ -55,20 +51,25 @@ def change_lines(changes: Iterable[Change]) -> Iterator[str]:
         yield f"changed: {change.function} at {change.file}:{change.line}{decides}"
 
 
-def _changes_in(policy: Policy, file: Path, now: str, before: str) -> Iterator[Change]:
-    new, old = functions_of(now), functions_of(before)
-    for name in dict.fromkeys([*new, *old]):
-        if name in new and name in old and new[name].text == old[name].text:
-            continue
-        parts = _parts_running(name, {**old, **new})
-        yield Change(
-            policy=policy.name,
-            file=shown_path(str(file)),
-            line=new[name].line if name in new else 1,
-            function=name if name in new else f"{name} (removed)",
-            parts=parts,
-            properties=tuple(property for property, deciding in DECIDED_BY.items() if set(deciding) & set(parts)),
-        )
+def _changes_of(revision: str, policy: Policy) -> Iterator[Change]:
+    files = _files(policy)
+    new = {file: functions_of(file.read_text(encoding="utf-8")) for file in files}
+    old = {file: functions_of(_earlier(revision, file)) for file in files}
+    everything = [source for functions in (*new.values(), *old.values()) for source in functions.items()]
+    for file in files:
+        for name in dict.fromkeys([*new[file], *old[file]]):
+            now, before = new[file].get(name), old[file].get(name)
+            if now is not None and before is not None and now.text == before.text:
+                continue
+            parts = _parts_running(name, everything)
+            yield Change(
+                policy=policy.name,
+                file=shown_path(str(file)),
+                line=now.line if now else 1,
+                function=name if now else f"{name} (removed)",
+                parts=parts,
+                properties=tuple(property for property, deciding in DECIDED_BY.items() if set(deciding) & set(parts)),
+            )
 
 
 @attrs.frozen
@@ -120,24 +121,40 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
-def _parts_running(changed: str, functions: Mapping[str, Source]) -> tuple[str, ...]:
-    """The parts of a policy that run the changed function, themselves or through others of the file."""
+def _parts_running(changed: str, functions: Sequence[tuple[str, Source]]) -> tuple[str, ...]:
+    """The parts of a policy that run the changed function, themselves or through others of its files, by name."""
     parts = {*FUNCTIONS, *LIST_SHAPED}
     if changed == MODULE:
         return tuple(sorted(parts))
     reached = {changed.rpartition(".")[2]}
     while True:
-        callers = {name.rpartition(".")[2] for name, source in functions.items() if source.uses & reached}
+        callers = {name.rpartition(".")[2] for name, source in functions if source.uses & reached}
         if callers <= reached:
             return tuple(sorted(reached & parts))
         reached |= callers
 
 
 def _files(policy: Policy) -> list[Path]:
-    """The files that the policy and its bases are written in, beside those of hitbound itself."""
-    kinds = type(policy).__mro__
-    files = [home for kind in kinds if (home := home_of(kind)) and kind is not object]
-    return [file for file in dict.fromkeys(files) if _in_work_tree(file)]
+    """The files that the policy and its bases are written in, and what these import, as far as git keeps them."""
+    found: dict[Path, None] = {}
+    waiting = [home.resolve() for kind in type(policy).__mro__ if (home := home_of(kind))]
+    while waiting:
+        file = waiting.pop(0)
+        if file not in found and _in_work_tree(file):
+            found[file] = None
+            waiting += _imported(file)
+    return list(found)
+
+
+def _imported(file: Path) -> Iterator[Path]:
+    """The files of the modules beside this one, or below it, that it imports."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            imported = getattr(sys.modules.get(name), "__file__", None)
+            if imported and Path(imported).is_relative_to(file.parent):
+                yield Path(imported)
 
 
 def _in_work_tree(file: Path) -> bool:

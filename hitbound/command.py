@@ -11,12 +11,13 @@ import click
 from hitbound import __version__, engines, exit_codes, interrupts
 from hitbound.explore_command import explore_options, explore_run
 from hitbound.export_command import FORMS, exported
-from hitbound.gate_command import gate_options, gate_outcome, publish, read_outputs, smallest_traces
+from hitbound.gate_command import gate_options, gate_report, publish, read_outputs, smallest_traces
 from hitbound.judgement import Judgement
 from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
 from hitbound.policy_loading import load_policy
 from hitbound.progress import Say, progress
 from hitbound.report import Report, to_json
+from hitbound.subject_command import subject
 from hitbound.terminal import show, width
 from model.errors import HitboundError
 from model.policies import DEFAULT_POLICY, POLICIES
@@ -55,6 +56,9 @@ seed_option = click.option("--seed", type=click.IntRange(min=0), help="Repeats t
 bounded_option = click.option(
     "--accept-bounded", is_flag=True, help="Accept HOLDS_WITHIN where PROVED is required (list-shaped policies)."
 )
+known_option = click.option(
+    "--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file."
+)
 traces_option = click.option(
     "--traces", type=FILE, metavar="DIR", help="Write the trace of each violation to this directory."
 )
@@ -77,7 +81,7 @@ def command() -> None:
 @format_option
 @seed_option
 @bounded_option
-@click.option("--known", type=FILE, metavar="FILE", help="Accept exactly the written-up findings in this JSON file.")
+@known_option
 @traces_option
 def check(
     asked: str | None,
@@ -110,10 +114,7 @@ def check(
         accept_bounded=accept_bounded,
     )
     code = _publish(report, form, traces)
-    left = stale(findings, report.judgements)
-    if left:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
-        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
+    _refuse_stale(known, findings, report)
     return code
 
 
@@ -131,11 +132,11 @@ def gate(
 ) -> int:
     """Run the gate that hitbound.toml, or [tool.hitbound] in pyproject.toml, configures, and report in any format."""
     files = read_outputs(outputs)
-    outcome = gate_outcome(file, revision, profile, quiet)
+    report = gate_report(file, revision, profile, quiet)
     if traces is not None:
-        _write_traces(traces, smallest_traces(outcome.report))
+        _write_traces(traces, smallest_traces(report))
     with interrupts.after_writing():
-        return publish(outcome, form, files, quiet, width())
+        return publish(report, form, files, quiet, width())
 
 
 @command.command()
@@ -266,15 +267,25 @@ def draw(file: Path, form: str, asked: str | None) -> int:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True
 )
-def invariants(form: str) -> int:
+@click.option(
+    "--report",
+    "report_file",
+    type=FILE,
+    metavar="FILE",
+    help="For a page: say also what this JSON report says.",
+)
+def invariants(form: str, report_file: Path | None) -> int:
     """List every invariant: what it states, and what checks it. As a page (markdown, html) also with the functions
     behind it, and a drawn run that violates it once its guard is removed."""
     if form in ("markdown", "html"):
         from hitbound import catalogue_page
+        from hitbound.last_run import read_last_run
 
         page = catalogue_page.as_html if form == "html" else catalogue_page.as_markdown
-        click.echo(page(), nl=False)
+        click.echo(page(read_last_run(report_file) if report_file else None), nl=False)
         return exit_codes.ExitCode.REACHED
+    if report_file is not None:
+        raise click.UsageError("--report is for a page: use --format markdown or --format html")
     from hitbound import catalogue_text
 
     if form == "json":
@@ -282,6 +293,47 @@ def invariants(form: str) -> int:
     else:
         show(catalogue_text.as_text(width()))
     return exit_codes.ExitCode.REACHED
+
+
+command.add_command(subject)
+
+
+@command.command(epilog=exit_codes.help_text())
+@click.option("--subject", "named", metavar="vllm==X", help="An installed release; `hitbound subject` installs it.")
+@click.option("--source", type=FILE, metavar="DIR", help="A checkout of vLLM.")
+@profile_option
+@format_option
+@seed_option
+@known_option
+@traces_option
+def conform(
+    named: str | None,
+    source: Path | None,
+    profile: str,
+    form: str,
+    seed: int | None,
+    known: Path | None,
+    traces: Path | None,
+) -> int:
+    """Run a real vLLM scheduler under the same checks, and compare its decisions with those of the model."""
+    from hitbound.conform_command import run, subject_named
+
+    findings = read_known(known) if known else ()
+    chosen = engines.seed_of(profile, seed)
+    tested = subject_named(named, source)
+    with progress() as say:
+        found = run(tested, profile, chosen, say, compare=source is None)
+    report = Report(
+        "conform",
+        (found.policy,),
+        mark_known(found.judgements, findings),
+        profile=profile,
+        seed=chosen,
+        subject=f"vllm=={found.release}",
+    )
+    code = _publish(report, form, traces=traces)
+    _refuse_stale(known, findings, report)
+    return code
 
 
 @command.command()
@@ -331,6 +383,13 @@ def _report(
         for policy in policies:
             judgements += judge(policy, run(policy, say), both_solvers=both_solvers)
     return Report(name, tuple(policies), mark_known(judgements, known), **settings)
+
+
+def _refuse_stale(known: Path | None, findings: Sequence[KnownFinding], report: Report) -> None:
+    left = stale(findings, report.judgements)
+    if left:
+        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
+        raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
 
 
 def _prove_soundness(form: str) -> int:

@@ -48,7 +48,7 @@ def _confirm(policy: Policy, result: Result) -> Judgement:
     if not _violates(result, policy, replayed):
         reason = f"its trace does not violate it when it is replayed: {result.reason}"
         return Judgement(policy.name, attrs.evolve(result, verdict=Verdict.CTI, reason=reason))
-    return Judgement(policy.name, result, signature=signature_of(result, replayed))
+    return Judgement(policy.name, result, signature=signature_of(result, replayed), replay=replayed)
 
 
 def _violates(result: Result, policy: Policy, replayed: Replay) -> bool:

@@ -15,7 +15,7 @@ from hitbound.examples import runs_of
 from hitbound.formats import FORMATS, rendered
 from hitbound.gate_configuration import Gate, Profile, find_gate
 from hitbound.gate_text import short_text
-from hitbound.known_findings import KnownFinding, KnownFindingsError, read_known, stale
+from hitbound.known_findings import read_known
 from hitbound.matrix import named
 from hitbound.progress import progress
 from hitbound.report import Report
@@ -65,16 +65,7 @@ def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@attrs.frozen
-class GateOutcome:
-    """The report of a gate, and what its file of known findings names that did not occur."""
-
-    report: Report
-    known_file: Path | None
-    stale: tuple[KnownFinding, ...]
-
-
-def gate_outcome(file: Path | None, revision: str | None, profile: str | None, quiet: bool) -> GateOutcome:
+def gate_report(file: Path | None, revision: str | None, profile: str | None, quiet: bool) -> Report:
     """Run the gate."""
     from hitbound.changes import changes_since
     from hitbound.gate_run import policies_of, run_gate
@@ -82,13 +73,11 @@ def gate_outcome(file: Path | None, revision: str | None, profile: str | None, q
     gate = find_gate(file)
     if profile is not None:
         gate = Gate(gate.file, attrs.evolve(gate.configuration, profile=Profile(profile)))
-    known_file = gate.path(gate.configuration.known) if gate.configuration.known else None
-    known = read_known(known_file) if known_file else ()
+    known = read_known(gate.path(gate.configuration.known)) if gate.configuration.known else ()
     policies = policies_of(gate)
     changes = changes_since(revision, policies) if revision is not None else ()
     with progress(quiet) as say:
-        report = run_gate(gate, policies, known, changes, say)
-    return GateOutcome(report, known_file, stale(known, report.judgements))
+        return run_gate(gate, policies, known, changes, say)
 
 
 def read_outputs(outputs: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
@@ -113,18 +102,14 @@ def smallest_traces(report: Report) -> dict[str, Trace]:
     return found
 
 
-def publish(outcome: GateOutcome, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:
+def publish(report: Report, form: str, outputs: tuple[tuple[str, Path], ...], quiet: bool, width: int) -> int:
     """Write and print the report; the exit code."""
-    report = outcome.report
     for output_form, path in outputs:
         _write(path, rendered(report, output_form, width))
     if form == "text":
         show(short_text(report, width) if quiet else rendered(report, form, width))
     else:
         click.echo(rendered(report, form, width), nl=False)
-    if outcome.stale:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in outcome.stale)
-        raise KnownFindingsError(f"{outcome.known_file}: these findings no longer occur, remove them: {gone}")
     return report.code
 
 

@@ -11,10 +11,11 @@ from hitbound.changes import Change
 from hitbound.gate import judge
 from hitbound.gate_configuration import Engine, Gate, Profile
 from hitbound.judgement import SAMPLING_ENGINES, Judgement
-from hitbound.known_findings import KnownFinding, mark_known
+from hitbound.known_findings import KnownFinding, mark_known, stale
 from hitbound.policy_loading import load_policy
 from hitbound.progress import Say
 from hitbound.report import Report
+from model.errors import PolicyError
 from model.policy import Policy
 from properties.requirements import required_cells
 from properties.verdict import Cell, Result, Verdict
@@ -25,7 +26,14 @@ ENGINE = "gate"
 
 def policies_of(gate: Gate) -> tuple[Policy, ...]:
     """The policies of a gate; raises PolicyError."""
-    return tuple(load_policy(asked) for asked in gate.policies)
+    policies = tuple(load_policy(asked) for asked in gate.policies)
+    names = [policy.name for policy in policies]
+    for asked, name in zip(gate.policies, names, strict=True):
+        if names.count(name) > 1:
+            raise PolicyError(
+                f"{gate.file}: {asked} is called {name!r}, as another policy is; give each a `name` of its own"
+            )
+    return policies
 
 
 def run_gate(
@@ -40,10 +48,11 @@ def run_gate(
         judged = judge(policy, results, both_solvers=configuration.profile is not Profile.QUICK)
         cells = (*required_cells(policy), *configuration.cells)
         judgements += with_requirements(policy, judged, configuration.require, cells)
+    marked = mark_known(judgements, known)
     return Report(
         "gate",
         tuple(policies),
-        mark_known(judgements, known),
+        (*marked, *(Judgement(finding.policy, _gone(finding)) for finding in stale(known, marked))),
         profile=configuration.profile.value,
         seed=seed if Engine.FUZZ in configuration.engines else None,
         accept_bounded=configuration.accept_bounded,
@@ -93,6 +102,18 @@ def _says(judgement: Judgement, property: str, verdict: Verdict) -> bool:
     """Whether the judgement is about the property, and from an engine that can reach the verdict."""
     able = verdict is not Verdict.PROVED or judgement.result.engine not in SAMPLING_ENGINES
     return judgement.result.property == property and judgement.required and able
+
+
+def _gone(finding: KnownFinding) -> Result:
+    """A known finding that did not occur: left in its file, it would hide the next one like it."""
+    return Result(
+        property=finding.property,
+        engine=ENGINE,
+        verdict=Verdict.VACUOUS,
+        required=True,
+        cell=finding.cell,
+        reason=f"the known finding {finding.signature!r} no longer occurs; remove it from the file of known findings",
+    )
 
 
 def _nothing_said(property: str, verdict: Verdict) -> Result:

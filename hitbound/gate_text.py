@@ -30,11 +30,10 @@ def short_text(report: Report, width: int) -> str:
 
 def drawn_run(policy: Policy, examples: Sequence[Judgement], width: int) -> Iterator[str]:
     """A run once, with what each property says of it."""
-    first, *others = (example.result for example in examples)
-    assert first.trace is not None
-    yield from trace_text(first.trace, policy, first, width)
-    for result in others:
-        yield from wrapped(f"{result.property} violated: {result.reason}", width)
+    first, *others = examples
+    yield from trace_text(first, policy, width)
+    for example in others:
+        yield from wrapped(f"{example.result.property} violated: {example.result.reason}", width)
 
 
 def _policy(report: Report, policy: Policy, width: int) -> Iterator[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import attrs
 
+from properties.replay import Replay
 from properties.verdict import Result, Verdict, weakest
 
-SAMPLING_ENGINES = frozenset({"corpus", "explore", "fuzz"})
-"""Engines that run the model on samples, or in small scopes: the best they can say is HOLDS_WITHIN. Every other engine
-must prove."""
+SAMPLING_ENGINES = frozenset({"conform", "corpus", "explore", "fuzz"})
+"""Engines that run the model or a real scheduler on samples, or in small scopes: the best they can say is
+HOLDS_WITHIN. Every other engine must prove."""
 
 KNOWN = "VIOLATED(known)"
 """How a violation is called that is written up in the `--known` file."""
@@ -22,6 +24,7 @@ class Judgement:
 
     `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
     the `--known` file. `asked` is what the gate's configuration needs of the property, if it says anything about it.
+    `replay` is the run that confirmed a violation; on a real engine, `tree` is its source.
     """
 
     policy: str
@@ -29,6 +32,8 @@ class Judgement:
     signature: str = ""
     known: bool = False
     asked: Verdict | None = None
+    replay: Replay | None = attrs.field(default=None, eq=False, repr=False)
+    tree: Path | None = None
 
     @property
     def required(self) -> bool:

@@ -14,12 +14,9 @@ from xml.etree.ElementTree import Element, SubElement
 from hitbound.judgement import Judgement
 from hitbound.matrix import column_words, named
 from hitbound.report import Report
-from hitbound.trace_text import trace_text
+from hitbound.trace_text import DRAWN_WIDTH, trace_text
 from model.policy import Policy
 from properties.verdict import Verdict
-
-WIDTH = 100
-"""Characters of a line of a drawn trace."""
 
 NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document may contain."""
@@ -70,8 +67,7 @@ def _complain(case: Element, tag: str, kind: str, message: str, text: str = "") 
 
 
 def _drawn(policy: Policy, judgement: Judgement) -> str:
-    result = judgement.result
-    return "\n".join(trace_text(result.trace, policy, result, WIDTH)) if result.trace is not None else ""
+    return "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
 
 
 def _count(element: Element) -> None:

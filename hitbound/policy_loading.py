@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import sys
 import traceback
 import types
@@ -53,7 +54,7 @@ def _run_file(path: Path) -> types.ModuleType:
         source = path.read_bytes()
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read ({error.strerror}); --policy takes FILE.py:NAME") from None
-    module = types.ModuleType(f"hitbound_policy_file_{path.stem}")
+    module = types.ModuleType(f"hitbound_policy_file_{re.sub(r'[^0-9A-Za-z]', '_', str(path.resolve()))}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     directory = str(path.resolve().parent)

@@ -24,7 +24,7 @@ SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 @attrs.frozen
 class Report:
-    """What one command found out. `seed` is None where nothing was sampled.
+    """What one command found out. `seed` is None where nothing was sampled, `subject` where no real engine ran.
 
     `configured_in` is the file that configures the gate, if one does. `changes` are what `--changed-since` found.
     """
@@ -37,6 +37,7 @@ class Report:
     accept_bounded: bool = False
     configured_in: str = ""
     changes: tuple[Change, ...] = ()
+    subject: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -84,6 +85,7 @@ def _tool(report: Report) -> dict[str, Any]:
         "command": report.command,
         "profile": report.profile,
         "seed": report.seed,
+        "subject": report.subject,
     }
 
 

@@ -12,13 +12,11 @@ from hitbound.judgement import Judgement
 from hitbound.matrix import CLASS_WORDS, ORDER_WORDS, column_words, headline, matrix_of, named
 from hitbound.report import Report
 from hitbound.report_text import cell_word, exit_line, limits_of
+from hitbound.trace_text import DRAWN_WIDTH
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policy import Policy
 from properties.verdict import Cell, Verdict
-
-WIDTH = 110
-"""Characters of a line of a drawn trace."""
 
 
 def to_markdown(report: Report) -> str:
@@ -45,7 +43,7 @@ def _policy(report: Report, policy: Policy) -> Iterator[str]:
         yield f"### Run {number}: {markdown_text(names)}"
         yield ""
         yield "```text"
-        yield from drawn_run(policy, examples, WIDTH)
+        yield from drawn_run(policy, examples, DRAWN_WIDTH)
         yield "```"
 
 

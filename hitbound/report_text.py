@@ -57,7 +57,7 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
         if example.result.trace is not None:
             yield ""
             yield f"trace {number}: {named(example)}"
-            lines = trace_text(example.result.trace, policy, example.result, width - 2)
+            lines = trace_text(example, policy, width - 2)
             yield from ("  " + line for line in lines)
 
 

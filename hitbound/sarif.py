@@ -16,14 +16,12 @@ from hitbound.judgement import Judgement
 from hitbound.matrix import column_words, named
 from hitbound.report import Report
 from hitbound.source_lines import annotated_place
-from hitbound.trace_text import trace_text
+from hitbound.trace_text import DRAWN_WIDTH, trace_text
 from model.policy import Policy
 from properties.catalogue import INVARIANTS
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-WIDTH = 100
-"""Characters of a line of a drawn trace."""
 
 
 def to_sarif(report: Report) -> str:
@@ -69,12 +67,11 @@ def _result(report: Report, policy: Policy, judgement: Judgement) -> dict[str, A
         "properties": {"verdict": judgement.word, "engine": result.engine, "policy": policy.name},
     }
     if result.trace is not None:
-        drawn = "\n".join(trace_text(result.trace, policy, result, WIDTH))
+        drawn = "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
         document["message"]["markdown"] = f"{message}\n\n```text\n{drawn}\n```"
-    place = annotated_place(policy, result.property)
-    file, line = (place.file, place.line) if place else (report.configured_in, 1)
-    if file:
-        location = {"artifactLocation": {"uri": file}, "region": {"startLine": line}}
+    place = annotated_place(policy, result.property, report.configured_in)
+    if place:
+        location = {"artifactLocation": {"uri": place.file}, "region": {"startLine": place.line}}
         document["locations"] = [{"physicalLocation": location}]
     if judgement.known:
         document["suppressions"] = [{"kind": "external", "justification": "named in the file of known findings"}]

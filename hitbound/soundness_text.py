@@ -44,8 +44,13 @@ def _lines(soundness: Soundness, width: int) -> Iterator[str]:
     yield from wrapped(f"  {legend}", width)
     letters = "P kept, . untouched by the action, C not inductive, V the action cannot happen, ? undecided"
     yield from wrapped(f"  {letters}", width)
+    yield ""
+    yield "  what decisions take from the cache"
     for name, interface in soundness.interfaces.items():
         yield from wrapped(f"  {interface.verdict.value}  {name}", width)
+    yield "  geometry, for all sizes"
+    for lemma, found in soundness.geometry.items():
+        yield from wrapped(f"  {found.verdict.value}  {lemma.name}", width)
     for cell in soundness.cells.values():
         if cell.verdict is not Verdict.PROVED:
             yield ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 
 import attrs
 
 from model.policy import Policy
+from subjects.source_lines import place_of
 
 MIRRORS = {
     "cap": "KVCacheManager.get_computed_blocks",
@@ -46,8 +48,14 @@ class Place:
     part: str = ""
 
 
-def deciding_lines(policy: Policy, property: str) -> list[str]:
-    """One line per part that decides the property: file, line, part and the vLLM function."""
+def deciding_lines(policy: Policy, property: str, tree: Path | None = None) -> list[str]:
+    """One line per part that decides the property: file, line, part and the vLLM function.
+
+    With the source `tree` of a real engine, where that function stands in it.
+    """
+    if tree is not None:
+        functions = dict.fromkeys(MIRRORS[part] for part in DECIDED_BY.get(property, ()))
+        return [f"{function} at {place}" for function in functions if (place := place_of(tree, function))]
     return [
         f"`{place.part}` at {place.file}:{place.line}, in vLLM {MIRRORS[place.part]}"
         for place in deciding_places(policy, property)
@@ -59,18 +67,28 @@ def deciding_places(policy: Policy, property: str) -> list[Place]:
     return [place for part in DECIDED_BY.get(property, ()) if (place := _place(policy, part))]
 
 
-def annotated_place(policy: Policy, property: str) -> Place | None:
-    """Where to point a reader: the first deciding part in a file of the user's own, else the policy's class.
+def annotated_place(policy: Policy, property: str, otherwise: str) -> Place | None:
+    """Where to point a reader, by a path from the repository: the first deciding part in a file of the user's own, else
+    the policy's class, else the first line of the file `otherwise`.
 
-    None where no such file is below the current directory.
+    None where there is no such file in the repository.
     """
     kind = type(policy)
     own = home_of(kind)
-    if own is None or Path.cwd() not in own.absolute().parents:
-        return None
-    file = shown_path(str(own))
-    places = [place for place in deciding_places(policy, property) if place.file == file]
-    return places[0] if places else Place(file, inspect.getsourcelines(kind)[1])
+    if own is not None and (file := repository_path(own)):
+        shown = shown_path(str(own))
+        places = [place for place in deciding_places(policy, property) if place.file == shown]
+        line = places[0].line if places else inspect.getsourcelines(kind)[1]
+        return Place(file, line)
+    file = repository_path(Path(otherwise)) if otherwise else ""
+    return Place(file, 1) if file else None
+
+
+def repository_path(file: Path) -> str:
+    """A file by its path from the repository: the workspace of a CI job, else the current directory; nothing for a file
+    that lies elsewhere."""
+    root, path = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), file.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
 
 
 def home_of(kind: type) -> Path | None:

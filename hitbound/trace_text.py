@@ -7,21 +7,26 @@ from collections.abc import Iterable, Iterator
 
 from hitbound import step_text
 from hitbound.connector_tree import tree_lines
+from hitbound.judgement import Judgement
 from hitbound.picture import admission_picture
 from hitbound.source_lines import deciding_lines
 from hitbound.wrapping import wrapped
 from model.admission import Admission
 from model.policy import Policy
 from model.system import Observation
-from model.trace import Trace
 from properties.replay import replay
-from properties.verdict import Result
+
+DRAWN_WIDTH = 100
+"""Characters of a line of a drawn run where no terminal says how many fit."""
 
 
-def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iterator[str]:
-    """The lines of a trace that violates `result.property` under `policy`."""
-    replayed = replay(trace, policy)
-    yield from wrapped(step_text.configuration_line(trace.configuration), width)
+def trace_text(judgement: Judgement, policy: Policy, width: int) -> Iterator[str]:
+    """The lines of the run that shows a violation, under `policy` or on a real engine; nothing without a trace."""
+    result = judgement.result
+    if result.trace is None:
+        return
+    replayed = judgement.replay or replay(result.trace, policy)
+    yield from wrapped(step_text.configuration_line(replayed.trace.configuration), width)
     for number, observations in enumerate(step_text.by_action(replayed.observations), 1):
         yield from step_text.numbered(number, observations, width)
     telling = [observation for observation in replayed.observations if any(map(tells, observation.admissions))]
@@ -29,7 +34,7 @@ def trace_text(trace: Trace, policy: Policy, result: Result, width: int) -> Iter
     messages = [violation.message for violation in replayed.violations if violation.property == result.property]
     for message in messages or [result.reason]:
         yield from wrapped(f"{result.property} violated: {message}", width)
-    for line in deciding_lines(policy, result.property):
+    for line in deciding_lines(policy, result.property, judgement.tree):
         yield from wrapped(f"decided by {line}", width)
 
 

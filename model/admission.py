@@ -27,6 +27,7 @@ from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
+from model.store_rules import LoadPins
 from model.tokens import Prefix
 
 
@@ -135,7 +136,15 @@ def ask(
         return Answer(unknown=False, tokens=tokens, asynchronous=asynchronous, source=leaves.index(leaf))
 
     answer = answer_of(policy, connector, ask_leaf)
-    return answer, tuple(answers), attrs.evolve(request, asked=counts)
+    promises = frozenset(
+        (leaf.name, label)
+        for said in answers
+        for leaf in (leaves[said.source],)
+        if leaf.store is not None and leaf.store.load_pins is LoadPins.FROM_ANSWER
+        for index in range(len(configuration.groups))
+        for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
+    )
+    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
 
 
 def held_by_peer(request: Request, said: int) -> int:
@@ -246,6 +255,7 @@ def admit(
         loads=loads if asynchronous else (),
         started=False,
         transferred=request.transferred.union(_peers(configuration)),
+        promises=frozenset(),
     )
     return pool, request, Admission(decision, loads, chunk, copies, allotments)
 

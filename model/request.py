@@ -9,6 +9,7 @@ import attrs
 
 from model.actions import ScriptedAnswer
 from model.plan import Load, Table
+from model.pool import Label
 from model.tokens import Prefix
 
 
@@ -39,7 +40,7 @@ class Request:
     are freed with it (see `TailCopyHold`). `prefilling` marks a request whose remaining blocks are kept free for it
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
-    report one.
+    report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Request:
     prefilling: bool = False
     transferred: frozenset[str] = frozenset()
     reported: bool = False
+    promises: frozenset[tuple[str, Label]] = frozenset()
 
     @property
     def uncomputed(self) -> int:

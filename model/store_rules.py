@@ -86,6 +86,9 @@ class LoadPins(enum.Enum):
     """They stay (vLLM: `OffloadingManager.prepare_load`)."""
     NEVER = "never"
     """(vLLM #39702)"""
+    FROM_ANSWER = "from_answer"
+    """They stay from the answer on, also if it is not used, until the request is asked again, admitted or gone (vLLM
+    #42289: `SimpleCPUOffloadScheduler.get_num_new_matched_tokens`)."""
 
 
 class MissingObject(enum.Enum):

@@ -249,13 +249,16 @@ def _store_rules(system: System, leaf: str) -> StoreRules:
 
 
 def _pinned(system: System, leaf: str) -> set[Label]:
-    """Objects that a load under way is to fetch and that its leaf keeps for it until then."""
-    return {
+    """Objects that a load under way is to fetch, or that were promised, and that the leaf keeps until then."""
+    promised = {
+        label for request in system.scheduler.requests.values() for name, label in request.promises if name == leaf
+    }
+    return promised | {
         fetch.label
         for request in system.scheduler.requests.values()
         if request.status in (Status.LOADING, Status.ABORTED_LOADING)
         for load in request.loads
-        if load.leaf.name == leaf and load.leaf.store and load.leaf.store.load_pins is LoadPins.UNTIL_LOADED
+        if load.leaf.name == leaf and load.leaf.store and load.leaf.store.load_pins is not LoadPins.NEVER
         for fetch in load.fetches
     }
 

@@ -121,7 +121,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
             found = violations(observation)
             for violation in found:
                 self._note(violation)
-            if found and _has_gone_wrong(observation):
+            if found and has_gone_wrong(observation):
                 self.over = True
                 return
 
@@ -330,7 +330,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Reset())
 
 
-def _has_gone_wrong(observation: Observation) -> bool:
+def has_gone_wrong(observation: Observation) -> bool:
     """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
     if any(not chunk.sound for chunk in computed) or mislabelled(observation.after):

@@ -11,16 +11,15 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import Action, Preempt, Reset
 from model.configuration import Configuration
-from model.errors import HitboundError, IllegalAction
+from model.errors import IllegalAction
 from model.policy import Policy
 from model.release import Reservation
 from model.system import Observation, apply, initial
-from model.tokens import Token, tokens_of
 from model.trace import Trace
+from subjects.engine import SubjectEngine
 from subjects.observed import (
-    build_arguments,
     model_admissions,
     model_state,
     subject_admissions,
@@ -118,30 +117,37 @@ class Run:
         self, configuration: Configuration, policy: Policy, subject: SubjectProcess, *, exact_blocks: bool = True
     ) -> None:
         self.policy = policy
-        self.subject = subject
         self.system = initial(configuration)
-        self.token_ids: dict[Token, int] = {}
+        self.engine = SubjectEngine(configuration, policy, subject)
         self.exact_blocks = exact_blocks
         self.steps = 0
         self.preempted_before: set[str] = set()
-        self.labels: list[tuple[int, str, int, list[int]]] = []
         self.events: set[str] = set()
 
     def run(self, actions: tuple[Action, ...]) -> Comparison:
         """Compare action by action."""
-        built = self.subject.ask("build", **build_arguments(self.system.configuration))
-        if isinstance(built, Failure):
-            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", built)))
+        refused = self.engine.build()
+        if refused is not None:
+            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", refused)))
         for number, action in enumerate(actions, 1):
-            try:
-                self.perform(action)
-            except _Estimate:
-                return Comparison(Ending.ESTIMATE, self.steps)
-            except _Different as found:
-                return Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
-            if self.system.assertion:
-                break
+            _, stopped = self.compared(number, action)
+            if stopped is not None:
+                return stopped
         return Comparison(Ending.EQUAL, self.steps)
+
+    def compared(self, number: int, action: Action) -> tuple[tuple[Observation | Failure, ...], Comparison | None]:
+        """Let action `number` happen on both sides: what the subject showed, and why the comparison ends with it."""
+        self.seen: list[Observation | Failure] = []
+        stopped = None
+        try:
+            self.perform(action)
+        except _Estimate:
+            stopped = Comparison(Ending.ESTIMATE, self.steps)
+        except _Different as found:
+            stopped = Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
+        if stopped is None and self.system.assertion:
+            stopped = Comparison(Ending.EQUAL, self.steps)
+        return tuple(self.seen), stopped
 
     def _difference(self, number: int, action: Action | None, found: _Different) -> Difference:
         ours, theirs = FUNCTIONS.get(found.what, FUNCTIONS["outcome"])
@@ -154,45 +160,9 @@ class Run:
         except IllegalAction:
             return
         for observation in observations:
-            reply = self.subject.ask(*_command(action), **self._arguments(action))
-            self._compare(observation, reply)
+            self.seen.append(self.engine.act(action))
+            self._compare(observation, self.engine.reply)
         self.system = after
-
-    def _arguments(self, action: Action) -> dict[str, Any]:
-        match action:
-            case Arrive():
-                return {
-                    "request": action.request,
-                    "prompt": self._ids(tokens_of(action.prompt)),
-                    "output": self._ids(tokens_of(action.output)),
-                    "answers": {
-                        said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
-                        for said in action.answers
-                    },
-                }
-            case Step() | Drain():
-                return {"budget": action.budget}
-            case Evict():
-                return {"group": action.group, "request": self._first_owner(action), "boundary": action.boundary}
-            case EndLoad():
-                return {"request": action.request, "succeeded": action.succeeded}
-            case Abort():
-                return {"request": action.request}
-            case Preempt() | Reset():
-                return {}
-            case EvictObject() | EndSaves():
-                raise HitboundError(f"{action}: no leaf that keeps objects can be compared")
-
-    def _first_owner(self, action: Evict) -> str:
-        """The request by which the subject names the tokens that `action` spells by another."""
-        prefix = self.system.texts[action.request][: action.boundary]
-        for group, request, boundary, _ in self.labels:
-            if group == action.group and self.system.texts[request][:boundary] == prefix:
-                return request
-        return action.request
-
-    def _ids(self, tokens: tuple[Token, ...]) -> list[int]:
-        return [self.token_ids.setdefault(token, len(self.token_ids) + 3) for token in tokens]
 
     def _compare(self, observation: Observation, reply: dict[str, Any] | Failure) -> None:
         assertion = observation.after.assertion
@@ -205,7 +175,6 @@ class Run:
             return
         if assertion:
             raise _Different("outcome", f"assertion: {assertion}", "done")
-        self.labels = reply["labels"]
         if observation.plan is None:
             if isinstance(observation.action, Preempt | Reset):
                 before, after = observation.before.scheduler.running, observation.after.scheduler.running
@@ -298,20 +267,6 @@ class Run:
             "engine assertion": observation.after.assertion,
         }
         self.events |= {event for event, met in happened.items() if met}
-
-
-def _command(action: Action) -> tuple[str]:
-    names: dict[type[Action], str] = {
-        Arrive: "arrive",
-        Step: "step",
-        Drain: "step",
-        Evict: "evict",
-        EndLoad: "end_load",
-        Abort: "abort",
-        Preempt: "preempt",
-        Reset: "reset",
-    }
-    return (names[type(action)],)
 
 
 def _parts_that_differ(ours: Any, theirs: Any) -> tuple[object, object]:

@@ -161,6 +161,9 @@ class Vllm:
 SCRIPTS: dict[tuple[str, str], list[list[Any]]] = {}
 """(leaf, request) -> what the leaf will still say, as [tokens or None, asynchronous]; the last one repeats."""
 
+TOLD: list[tuple[str, str, int]] = []
+"""(leaf, request, tokens) of each announcement after an allocation, since the step began."""
+
 
 def leaf_class(base: Any) -> Any:
     """A connector that answers what `SCRIPTS` says and moves nothing."""
@@ -189,7 +192,8 @@ def leaf_class(base: Any) -> Any:
             tokens = max(0, min(tokens, most))
             return tokens, asynchronous and tokens > 0
 
-        def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None: ...
+        def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+            TOLD.append((self.name, request.request_id, num_external_tokens))
 
         def build_connector_meta(self, scheduler_output: Any) -> Any:
             return Metadata()
@@ -214,6 +218,9 @@ class Engine:
     def __init__(self, vllm: Vllm) -> None:
         self._vllm = vllm
         self._scheduler: Any = None
+        self._attempts: list[dict[str, Any]] = []
+        self._asked: list[list[Any]] = []
+        self._taken: list[int] = []
 
     # Commands
 
@@ -300,12 +307,16 @@ class Engine:
         """Schedule one step of at most `budget` tokens, and take its output."""
         scheduler = self._scheduler
         scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
-        self._attempts: list[dict[str, Any]] = []
-        self._asked: list[list[Any]] = []
+        self._attempts = []
+        self._asked = []
+        TOLD.clear()
         output = scheduler.schedule()
         new_blocks: dict[str, Any] = {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
         cached = output.scheduled_cached_reqs
         new_blocks.update(zip(cached.req_ids, cached.new_block_ids, strict=True))
+        computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        starts = {*computed, *cached.resumed_req_ids}
+        computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         sampled = []
         for name in output.num_scheduled_tokens:
             request = scheduler.requests[name]
@@ -318,11 +329,16 @@ class Engine:
         state["step"] = {
             "scheduled": scheduled,
             "new_blocks": new_blocks,
+            "computed": computed,
+            "starts": sorted(starts),
+            "taken": self._taken,
+            "told": list(TOLD),
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
+        self._taken = []
         return state
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
@@ -384,8 +400,17 @@ class Engine:
         """Note what lookups, connector and allocation say while a step is scheduled."""
         manager, coordinator, connector = self._manager, self._manager.coordinator, self._scheduler.connector
         diverged: dict[str, bool] = {}
+        per_group: list[bool] = []
         deferred: list[bool] = []
-        allocate = manager.allocate_slots
+        allocate, take = manager.allocate_slots, self._pool.get_new_blocks
+        self._taken = []
+
+        def observed_take(*arguments: Any, **named: Any) -> Any:
+            blocks = take(*arguments, **named)
+            self._taken += [block.block_id for block in blocks]
+            return blocks
+
+        self._pool.get_new_blocks = observed_take
 
         def observe_deferral(group: Any) -> None:
             # A Mamba group puts a request off by an estimate that no pool could meet.
@@ -416,15 +441,20 @@ class Engine:
                 {
                     "request": request.request_id,
                     "waiting": new_computed_blocks is not None,
+                    "new": request.num_computed_tokens == 0,
                     "local": num_new_computed_tokens,
                     "external": named.get("num_external_computed_tokens", 0),
                     "asynchronous": named.get("delay_cache_blocks", False),
+                    "per_group": bool(per_group),
                     "diverged": diverged.pop(request.request_id, False),
+                    "hits": new_computed_blocks.get_block_ids() if new_computed_blocks is not None else None,
+                    "tables": manager.get_block_ids(request.request_id) if blocks is not None else None,
                     "tokens": num_new_tokens,
                     "outcome": outcome,
                     "free": free,
                 }
             )
+            per_group.clear()
             return blocks
 
         for group in coordinator.single_type_managers:
@@ -437,15 +467,26 @@ class Engine:
             def observed_look_up(request: Any, *arguments: Any, **named: Any) -> Any:
                 found = look_up(request, *arguments, **named)
                 diverged[request.request_id] = found[3]
+                per_group.append(True)
                 return found
 
             manager.get_computed_blocks_for_connector = observed_look_up
+        elif hasattr(coordinator, "find_longest_cache_hit_per_group"):
+            find = coordinator.find_longest_cache_hit_per_group
+
+            def observed_find(*arguments: Any, **named: Any) -> Any:
+                per_group.append(True)
+                return find(*arguments, **named)
+
+            coordinator.find_longest_cache_hit_per_group = observed_find
         if connector is not None:
             ask = connector.get_num_new_matched_tokens
 
             def observed_ask(request: Any, num_computed_tokens: int) -> Any:
                 answer = ask(request, num_computed_tokens)
                 self._asked.append([request.request_id, num_computed_tokens, *answer])
+                if answer[0] is None:
+                    per_group.clear()
                 return answer
 
             connector.get_num_new_matched_tokens = observed_ask

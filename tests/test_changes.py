@@ -90,6 +90,18 @@ def test_what_is_no_function_counts_for_every_part(repository: Path, old: str, n
     assert {"cap", "settle", "claim_step"} <= set(change.parts)
 
 
+def test_a_changed_helper_in_a_module_beside_counts_too(repository: Path) -> None:
+    (repository / "beside.py").write_text("def smaller(L, E):\n    return L, 0\n", encoding="utf-8")
+    own = "def smaller(L, E):\n    return L, E\n"
+    assert own in POLICY
+    (repository / "policy.py").write_text(POLICY.replace(own, "from beside import smaller\n"), encoding="utf-8")
+    found = {
+        (change.file, change.function): change.parts
+        for change in changes_since("HEAD", [load_policy("policy.py:Mine")])
+    }
+    assert found["beside.py", "smaller"] == ("settle",)
+
+
 def test_an_unknown_revision_is_refused(repository: Path) -> None:
     with pytest.raises(RevisionError, match="fetch-depth"):
         changes_since("no-such-branch", [load_policy("policy.py:Mine")])

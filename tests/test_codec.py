@@ -94,8 +94,8 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     # A scope with partial tails, or with a reservation, is refused.
     never_set = {"tails", "unmarked", "held", "prefilling"}
     assert fields(Request) - of_scope - never_set == {
-        "asked", "computed", "hit_withdrawn", "junction", "loads", "published", "reported", "started", "status",
-        "tables", "tokens", "transferred", "unsampled",
+        "asked", "computed", "hit_withdrawn", "junction", "loads", "promises", "published", "reported", "started",
+        "status", "tables", "tokens", "transferred", "unsampled",
     }  # fmt: skip
     assert fields(Record) == {
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",

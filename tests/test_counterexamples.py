@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hitbound.catalogue_page import as_html, as_markdown, entries
 from hitbound.corpus import counterexample_traces
 from hitbound.counterexamples import counterexamples
+from hitbound.draw_command import drawn
 from hitbound.expectation import unmet
+from hitbound.judgement import Judgement
+from hitbound.last_run import read_last_run
+from hitbound.report import Report, to_json
 from hitbound.source_lines import DECIDED_BY
-from model.policies import DEFAULT_POLICY, policy_named
+from model.policies import DEFAULT_POLICY, POLICIES, policy_named
 from properties.catalogue import INVARIANTS
 from properties.replay import replay
-from tests.command_line import CHECKOUT, Hitbound
+from properties.trace_document import read_trace
+from properties.verdict import Result, Verdict
+from tests.command_line import CHECKOUT, CORPUS, Hitbound
 
 TRACES = counterexample_traces()
 IN_THE_CONFIGURATION = {"LOAD-ORDER", "STATE-LABEL"}
@@ -60,6 +68,42 @@ def test_the_command_prints_the_page(hitbound: Hitbound, form: str) -> None:
 
 
 @pytest.mark.slow  # not while several changes are under way: whoever puts them together writes the page anew
-def test_the_page_in_docs_is_as_the_catalogue_says() -> None:
+def test_the_pages_in_docs_are_as_the_code_says() -> None:
     written = (CHECKOUT / "docs" / "invariants.md").read_text(encoding="utf-8")
     assert written == as_markdown(), "docs/invariants.md is stale: run `make pages` and commit it"
+    figure = (CHECKOUT / "docs" / "figures" / "S02.svg").read_text(encoding="utf-8")
+    image = drawn(read_trace(CORPUS / "S02.json"), POLICIES["vllm-0.24"])
+    assert figure == image + "\n", "docs/figures/S02.svg is stale: run `make pages` and commit it"
+
+
+def test_a_page_says_what_the_last_run_said_and_never_better(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    judged = tuple(
+        Judgement("p", Result(property="HIT-LAST", engine=engine, verdict=verdict, required=required))
+        for engine, verdict, required in (
+            ("prove", Verdict.PROVED, True),
+            ("prove", Verdict.UNKNOWN, True),
+            ("prove", Verdict.VIOLATED, False),
+            ("fuzz", Verdict.HOLDS_WITHIN, True),
+        )
+    )
+    report.write_text(to_json(Report("gate", (), judged)), encoding="utf-8")
+    last = read_last_run(report)
+    assert last.about("HIT-LAST") == "p: UNKNOWN (prove); p: HOLDS_WITHIN (fuzz)"
+    assert last.about("HIT-COVER") == ""
+    assert "- Last run: p: UNKNOWN (prove); p: HOLDS_WITHIN (fuzz)" in as_markdown(last)
+    assert "p: UNKNOWN (prove)" in as_html(last)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format", "html", "--report", "none.json"], "none.json: cannot be read"),
+        (["--format", "html", "--report", str(CORPUS / "S01.json")], 'expected "hitbound-report/1"'),
+        (["--report", "none.json"], "use --format markdown"),
+    ],
+)
+def test_what_is_no_report_is_refused(hitbound: Hitbound, arguments: list[str], said: str) -> None:
+    ran = hitbound("invariants", *arguments)
+    assert ran.code == 2
+    assert said in ran.err

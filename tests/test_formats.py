@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import attrs
@@ -18,6 +19,7 @@ from hitbound.formats import FORMATS, rendered
 from hitbound.judgement import Judgement
 from hitbound.report import Report
 from properties.verdict import Result, Verdict
+from tests.command_line import CHECKOUT
 from tests.generated_reports import OVERSTATED, POLICY, reports
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(reporting.SCHEMA_FILE.read_text(encoding="utf-8")))
@@ -132,6 +134,17 @@ def test_annotations_escape_what_ends_a_command() -> None:
     (command,) = text.splitlines()[1:]
     assert command.startswith("::error file=model/policies/vllm.py,line=")
     assert command.endswith(",title=hitbound%3A UNKNOWN HIT-RESUME::vllm-0.24: 100%25 %0A::error::forged")
+
+
+def test_paths_are_from_the_repository_also_where_the_gate_runs_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(CHECKOUT))
+    monkeypatch.chdir(CHECKOUT / "tests")
+    assert "::error file=model/policies/vllm.py,line=" in rendered(one(Verdict.UNKNOWN), "github", 100)
+    assert '"uri": "model/policies/vllm.py"' in rendered(one(Verdict.UNKNOWN), "sarif", 100)
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    assert "::error title=" in rendered(one(Verdict.UNKNOWN), "github", 100)
 
 
 def test_markdown_escapes_what_ends_a_table() -> None:

@@ -118,6 +118,7 @@ def test_in_pyproject_the_key_is_named_with_its_table(tmp_path: Path, text: str,
         ({"hitbound.toml": 'policies = ["vllm-9"]'}, [], "no such policy"),
         ({"hitbound.toml": 'policies = ["vllm-0.28"]\nknown = "none.json"'}, [], "none.json: cannot be read"),
         ({"hitbound.toml": 'policies = ["vllm-0.28"]\ncorpus = "none"'}, [], "there is no trace"),
+        ({"hitbound.toml": 'policies = ["vllm-0.28", "vllm-0.28"]'}, [], "is called 'vllm-0.28', as another policy is"),
         ({}, ["--output", "sarif"], "expected FORMAT=FILE"),
         ({}, ["--output", "pdf=x.pdf"], "with a format of text, json, sarif, junit, github, markdown"),
         ({}, ["--format", "pdf"], "'pdf' is not one of"),
@@ -202,6 +203,26 @@ def test_a_trace_of_the_folder_that_is_not_possible_shows_nothing(tmp_path: Path
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="no trace"):
         check_folder(V028, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_known_finding_passes_and_one_that_is_gone_does_not(hitbound: Hitbound, tmp_path: Path) -> None:
+    configured(tmp_path, 'policies = ["vllm-0.24"]\nengines = ["corpus"]\nknown = "known.json"')
+    known = tmp_path / "known.json"
+    known.write_text('{"schema": "hitbound-known/1", "findings": []}', encoding="utf-8")
+    report = hitbound("gate", "--format", "json").json
+    findings = [
+        {key: each[key] for key in ("policy", "property", "cell", "signature")} | {"why": "the era's own fault"}
+        for each in report["results"]
+        if each["verdict"] == "VIOLATED"
+    ]
+    known.write_text(json.dumps({"schema": "hitbound-known/1", "findings": findings}), encoding="utf-8")
+    assert hitbound("gate").code == 0
+    gone = {**findings[0], "property": "HIT-SHRINK"}
+    known.write_text(json.dumps({"schema": "hitbound-known/1", "findings": [*findings, gone]}), encoding="utf-8")
+    ran = hitbound("gate", "--format", "github")
+    assert ran.code == 5
+    assert "no longer occurs; remove it from the file of known findings" in ran.out
 
 
 @pytest.mark.slow

@@ -13,11 +13,14 @@ from xml.etree import ElementTree
 import attrs
 import pytest
 
+from hitbound.corpus import cases, corpus
 from hitbound.draw_command import NothingToDraw, drawn
+from hitbound.explain_trace import trace_explained
 from hitbound.formats import rendered
 from hitbound.gate import judge
 from hitbound.report import Report
 from hitbound.report_html import TEMPLATES
+from hitbound.trace_page import trace_view
 from model.policies import POLICIES
 from properties.trace_document import read_trace
 from properties.verdict import Result, Verdict
@@ -207,3 +210,17 @@ def test_the_browser_uses_the_theme_of_the_reader(page: str, tmp_path: Path, the
     asked = "<script>document.title = getComputedStyle(document.body).backgroundColor</script>"
     dom = browse(tmp_path, page.replace("</body>", f"{asked}</body>"), *dark, "--dump-dom")
     assert ("rgb(255, 255, 255)" in dom) == (theme == "light")
+
+
+@pytest.mark.slow
+@pytest.mark.corpus
+def test_every_trace_of_the_corpus_can_be_stepped_through_and_explained() -> None:
+    runs = [(trace, POLICIES["vllm-0.28"]) for trace in corpus()]
+    runs += [(case.before.trace, case.before.rules) for case in cases()]
+    for trace, policy in runs:
+        view = trace_view(trace, policy, "name")
+        assert view.steps
+        for step in view.steps:
+            for drawing in step.drawings:
+                ElementTree.fromstring(drawing)
+        assert list(trace_explained(trace, policy))

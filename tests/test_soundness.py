@@ -11,10 +11,12 @@ import z3
 from hitbound.soundness_text import soundness_text
 from model.policies import POLICIES
 from properties.verdict import AGREEMENT, CACHE_SOUNDNESS, Result, Verdict
+from solver.decide import Decider, Outcome, follows
 from solver.finding import Finding
 from solver.prove import prove
 from solver.soundness.cells import ACTIONS, row
 from solver.soundness.deciding import RowSolver, reduced
+from solver.soundness.geometry import LEMMAS, B, Lemma, N, Q, S
 from solver.soundness.invariants import INVARIANTS
 from solver.soundness.proof import Soundness, examine_soundness
 from solver.soundness.results import soundness_results
@@ -111,7 +113,7 @@ def test_the_table_has_a_line_for_each_invariant_and_a_column_for_each_action() 
 
 
 def test_results_carry_every_cell_with_its_core_and_solvers() -> None:
-    results = soundness_results(small_matrix())
+    results = [result for result in soundness_results(small_matrix()) if "invariant" in result.detail]
     assert [result.detail["invariant"] for result in results] == [invariant.name for invariant in INVARIANTS]
     for result in results:
         assert set(result.detail["cells"]) == {"initially", *(action.name for action in SMALL_ACTIONS)}
@@ -121,6 +123,33 @@ def test_results_carry_every_cell_with_its_core_and_solvers() -> None:
             assert cell["solvers"] == list(BOTH)
             assert cell["vacuous"] is False
         assert all(cell["core"] == [result.detail["invariant"]] for cell in untouched(result))
+
+
+def test_the_geometry_is_proved_for_all_sizes() -> None:
+    lemmas = [result for result in soundness_results(small_matrix()) if "lemma" in result.detail]
+    assert {result.property for result in lemmas} == {"GEO-BLOCK", "GEO-INTERVAL"}
+    for result in lemmas:
+        assert result.verdict is Verdict.PROVED, result.detail["lemma"]
+        assert result.solvers == BOTH
+        assert not result.assumes
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("lemma", LEMMAS, ids=lambda lemma: lemma.name)
+def test_a_lemma_needs_each_assumption_of_its_core(lemma: Lemma) -> None:
+    core = Decider().decide(lemma.obligation).core
+    assert core
+    for left_out in core:
+        assert not follows(lemma.obligation.without([left_out]))
+
+
+@pytest.mark.mutants
+def test_a_column_of_another_groups_width_is_no_lemma() -> None:
+    """Report #53142: the column of a boundary by the smallest block of all groups."""
+    ends = next(lemma for lemma in LEMMAS if lemma.name == "an aligned boundary ends the column before it")
+    smaller = {**ends.given, "another group has a smaller block": z3.And(S < B, S >= 1)}
+    wrong = attrs.evolve(ends, given=smaller, goal=S * (Q - 1) + S == N)
+    assert Decider().decide_exactly(wrong.obligation).outcome is Outcome.FAILS
 
 
 def untouched(result: Result) -> list[dict[str, object]]:

@@ -209,6 +209,19 @@ def test_the_objects_of_a_load_stay_until_it_ends() -> None:
     assert [violation.property for violation in loose.violations] == ["LOAD-PIN"]
 
 
+def test_an_answer_that_is_not_used_keeps_nothing() -> None:
+    """A store that pins when it answers, beside a leaf that does not know yet: until the next question it pins."""
+    unsure = Leaf("unsure", claims=False, contract=Contract.ENDPOINT)
+    waits = attrs.evolve(GOES_ON, answers=(LeafAnswers("unsure", (ScriptedAnswer(None), ScriptedAnswer(0))),))
+    actions = (*FILLED, *LOCAL_LOST, waits, Step(), *lost((1, 4)), Step())
+    sound = run(V028, hybrid(Composite((store(), unsure))), *actions)
+    assert (sound.violations, sound.admissions[-1].external) == ((), 2)
+    pins = run(V028, hybrid(Composite((store(load_pins=LoadPins.FROM_ANSWER), unsure))), *actions)
+    assert {violation.property for violation in pins.violations} == {"ASK-PURE", "LOAD-PIN"}
+    assert "r: store keeps 3 objects although the answer is not used" in {each.message for each in pins.violations}
+    assert pins.admissions[-1].external == 4
+
+
 def recycled(leaf: Leaf) -> Replay:
     """The window of `a` moves on, and `b` takes the blocks that it left behind, while `leaf` has still to save them."""
     windowed = attrs.evolve(hybrid(leaf, ATTENTION, Group(GroupKind.SLIDING_WINDOW, 2, 3)), pool_blocks=11)
@@ -338,6 +351,7 @@ def test_a_store_is_honest_if_its_rules_back_the_contract() -> None:
     assert not store(last_token=LastToken.INCLUDED).honest
     assert not store(state_source=StateSource.BY_COLUMN).honest
     assert not store(load_pins=LoadPins.NEVER).honest
+    assert not store(load_pins=LoadPins.FROM_ANSWER).honest
     assert not store(agreement=Agreement.FIRST_RANK).honest
     assert not store(at_reset=AtReset.KEPT).honest
     assert store(guard=Guard.NOTHING).honest

@@ -9,7 +9,7 @@ from model.admission import Admission
 from model.connector import leaves_of
 from model.execution import Reason
 from model.plan import Load
-from model.request import Status
+from model.request import Request, Status
 from model.system import Observation
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
@@ -80,6 +80,8 @@ def asking_is_pure(observation: Observation) -> Iterator[Finding]:
         request = observation.after.scheduler.requests[name]
         if any(request.tables) or request.computed or request.loads:
             yield None, f"{name} has blocks, computed tokens or loads after an answer that was unknown"
+        if request.promises:
+            yield None, f"{name}: {_kept(request)} after an answer that was unknown"
 
 
 def rolled_back(observation: Observation) -> Iterator[Finding]:
@@ -130,7 +132,15 @@ def _failed_asynchronously(observation: Observation) -> Iterator[str]:
             yield f"{chunk.request}: its load failed, and it runs from {chunk.computed}"
 
 
+def _kept(request: Request) -> str:
+    leaves = ", ".join(sorted({leaf for leaf, _ in request.promises}))
+    return f"{leaves} keeps {len(request.promises)} objects"
+
+
 def loads_are_pinned(observation: Observation) -> Iterator[Finding]:
+    for name, request in observation.after.scheduler.requests.items():
+        if request.promises and observation.plan is not None:
+            yield None, f"{name}: {_kept(request)} although the answer is not used"
     if not observation.before.worker.objects:
         return
     lost = observation.before.worker.objects.keys() - observation.after.worker.objects.keys()
@@ -199,7 +209,6 @@ ENTRIES = (
         kind=Kind.SAFETY,
         statement="Asking has no effect: it may be repeated, or its answer dropped, until the allocation is announced.",
         reason="A request is asked again after every postponement, and an answer that the policy drops is never used.",
-        waits_for="leaves that keep a state of their own",
         predicate=asking_is_pure,
     ),
     Invariant(

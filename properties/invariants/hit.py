@@ -156,7 +156,7 @@ ENTRIES = (
             "LMCache #2879",
             "LMCache #4247",
         ),
-        proof="decision: the admitted R is backed in every recurrent group, assuming cache soundness",
+        proof="decision: the admitted R is backed in every recurrent group; cache soundness: what is backed is read",
         predicate=resume,
     ),
     Invariant(

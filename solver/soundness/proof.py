@@ -3,7 +3,8 @@
 The state (state.py) is arbitrary: no bound on blocks, requests, groups, entries or tokens. A transition (admitting.py,
 running.py, loading.py, stepping.py) gives its guards and the state afterwards. An obligation (cells.py) assumes every
 invariant (invariants.py) of a few terms before a transition and asks for one of them, of an arbitrary choice, after it.
-By induction the invariants hold after every run.
+By induction the invariants hold after every run. What the decisions take from the cache (interfaces.py) and the laws
+about columns (geometry.py) are obligations too.
 
 The transitions are written beside the model, not taken from it. So PROVED here is said of the encoding, and agreement
 tests tie the encoding to the model.
@@ -17,7 +18,7 @@ import attrs
 import z3
 
 from properties.verdict import Verdict
-from solver.decide import Decided, Outcome
+from solver.decide import Decided, Decider, Outcome
 from solver.finding import Finding, combined, finding_of
 from solver.soundness.cells import (
     ACTIONS,
@@ -33,6 +34,7 @@ from solver.soundness.cells import (
 )
 from solver.soundness.counterexample import in_words
 from solver.soundness.deciding import RowSolver
+from solver.soundness.geometry import Lemma, examine_geometry
 from solver.soundness.interfaces import INTERFACES, Interface
 from solver.soundness.invariants import INVARIANTS, Invariant
 from solver.soundness.terms import BLOCK
@@ -61,6 +63,7 @@ class Soundness:
     invariants: tuple[Invariant, ...]
     cells: Mapping[tuple[str, str], CellFinding]
     interfaces: Mapping[str, Finding]
+    geometry: Mapping[Lemma, Finding]
 
     def cell(self, action: str, invariant: str) -> CellFinding:
         return self.cells[action, invariant]
@@ -75,8 +78,9 @@ class Soundness:
 
     @property
     def finding(self) -> Finding:
-        """All cells and interfaces together."""
-        return combined((*(cell.finding for cell in self.cells.values()), *self.interfaces.values()))
+        """All cells, interfaces and lemmas together."""
+        cells = (cell.finding for cell in self.cells.values())
+        return combined((*cells, *self.interfaces.values(), *self.geometry.values()))
 
 
 def examine_soundness(
@@ -92,9 +96,9 @@ def examine_soundness(
         for cell in _row_findings(action, tuple(invariants)):
             cells[cell.action.name, cell.invariant.name] = cell
     progress("prove cache soundness: interfaces")
-    return Soundness(
-        (INITIALLY, *actions), tuple(invariants), cells, _interfaces(actions, tuple(invariants), interfaces)
-    )
+    decided = _interfaces(actions, tuple(invariants), interfaces)
+    geometry = examine_geometry(Decider())
+    return Soundness((INITIALLY, *actions), tuple(invariants), cells, decided, geometry)
 
 
 def _interfaces(

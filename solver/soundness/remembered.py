@@ -19,7 +19,7 @@ from solver.finding import Finding
 from solver.soundness.proof import examine_soundness
 
 _SOLVER = Path(__file__).parents[1]
-SOURCES = ("decide.py", "finding.py", "obligation.py", "per_formula.py", "soundness/*.py")
+SOURCES = ("arithmetic.py", "decide.py", "finding.py", "laws.py", "obligation.py", "per_formula.py", "soundness/*.py")
 """What the finding depends on, in the folder of the engines."""
 
 

@@ -11,9 +11,12 @@ from solver.soundness.proof import CellFinding, Soundness
 
 ENGINE = "prove"
 
+GEOMETRY = frozenset({"GEO-BLOCK", "GEO-INTERVAL"})
+"""Properties of the lemmas about integers, which assume nothing of the model."""
+
 
 def soundness_results(soundness: Soundness) -> tuple[Result, ...]:
-    """A result for each invariant, with its line of the matrix, and one for the interfaces."""
+    """A result for each invariant with its line of the matrix, for each interface and for each lemma."""
     lines = []
     for invariant in soundness.invariants:
         cells = soundness.about(invariant)
@@ -27,6 +30,8 @@ def soundness_results(soundness: Soundness) -> tuple[Result, ...]:
     for name, finding in soundness.interfaces.items():
         detail = {"interface": name, **finding_document(finding)}
         lines.append(_result(CACHE_SOUNDNESS, finding, detail))
+    for lemma, finding in soundness.geometry.items():
+        lines.append(_result(lemma.about, finding, {"lemma": lemma.name, **finding_document(finding)}))
     return tuple(lines)
 
 
@@ -41,7 +46,7 @@ def _result(property: str, finding: Finding, detail: dict[str, Any]) -> Result:
         engine=ENGINE,
         verdict=finding.verdict,
         required=True,
-        assumes=(AGREEMENT,) if finding.verdict is Verdict.PROVED else (),
+        assumes=(AGREEMENT,) if finding.verdict is Verdict.PROVED and property not in GEOMETRY else (),
         solvers=finding.solvers,
         reason=finding.reason,
         detail=detail,

@@ -182,14 +182,14 @@ def publish_tail(state: State, entry: Entry, block: Term) -> Transition:
 
 def _copied(state: State, source: Term, target: Term) -> State:
     """Source and target stay referenced until the step that copies is committed."""
-    copies, before = state.copies, state.copy_of(target)
+    copies, before, null = state.copies, state.copy_of(target), state.words.null
     return attrs.evolve(
         state,
         seen=content_at(state.seen, target, lambda k: state.seen(source, k)),
         last=content_at(state.last, target, lambda k: state.seen(source, k)),
         changed=at(state.changed, target, z3.BoolVal(True)),
         copy_of=at(state.copy_of, target, source),
-        copies=lambda b: copies(b) + one_if(source == b) - one_if(before == b),
+        copies=lambda b: copies(b) + one_if(source == b) - one_if(z3.And(before == b, b != null)),
         reading=at(state.reading, source, z3.BoolVal(True)),
     )
 

@@ -195,26 +195,31 @@ def symbolic_state(words: Vocabulary) -> State:
 
 
 def cardinality_laws(state: State) -> tuple[Universal, ...]:
-    """What counts have to do with what they count: they are sums, over any number of entries, requests and copies."""
+    """What counts have to do with what they count: they are sums, over any number of entries, requests and copies. Of
+    the null block nothing is counted."""
+
+    null = state.words.null
 
     def counted(entry: Entry, block: Term) -> Formula:
-        return z3.Implies(state.table(entry) == block, state.held(entry.request, block) >= 1)
+        named = z3.And(state.table(entry) == block, block != null)
+        return z3.Implies(named, state.held(entry.request, block) >= 1)
 
     def part(request: Term, block: Term) -> Formula:
         held = state.held(request, block)
-        return z3.And(held >= 0, state.holders(block) >= held)
+        return z3.Implies(block != null, z3.And(held >= 0, state.holders(block) >= held))
 
     def two_entries(one: Entry, other: Entry, block: Term) -> Formula:
         both = z3.And(state.table(one) == block, state.table(other) == block, z3.Not(one.is_entry(other)))
-        same = one.request == other.request
+        same = z3.And(one.request == other.request, block != null)
         return z3.Implies(z3.And(both, same), state.held(one.request, block) >= 2)
 
     def two_requests(one: Term, other: Term, block: Term) -> Formula:
         together = state.held(one, block) + state.held(other, block)
-        return z3.Implies(one != other, state.holders(block) >= together)
+        return z3.Implies(z3.And(one != other, block != null), state.holders(block) >= together)
 
     def copied(target: Term, source: Term) -> Formula:
-        return z3.Implies(state.copy_of(target) == source, state.copies(source) >= 1)
+        copied = z3.And(state.copy_of(target) == source, source != null)
+        return z3.Implies(copied, state.copies(source) >= 1)
 
     return (
         Universal("cardinality: who names a block holds it", (ENTRY, BLOCK), counted),

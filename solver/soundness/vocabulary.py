@@ -98,7 +98,7 @@ SYMBOLIC = Vocabulary(
 
 
 def laws_of(words: Vocabulary, stands_at: Callable[[Entry], tuple[Term, ...]]) -> tuple[Universal, ...]:
-    """Laws about keys and columns. The geometry lemmas (geometry_proof.py) show that columns of equal width keep them.
+    """Laws about keys and columns. Columns of equal width keep them (geometry.py).
 
     `stands_at` are the boundaries that a state knows of an entry; laws are used of these and of an action's own.
     """

@@ -1,0 +1,570 @@
+"""Follows a run of the model with the encoded transitions of the cache proof, one by one, on concrete values.
+
+Every call of the model that changes block tables, the pool or memory becomes transitions of the encoding. Their guards
+have to hold for all blocks, entries and requests of the run, and after each action both sides have to agree: on
+references, hashes, tables and progress exactly, on content in that whatever the encoding says a block shows, it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+import model.admission
+import model.scheduler
+import model.system
+import model.worker
+from model.actions import Action, Evict, Reset
+from model.allocation import columns_out_of_sight
+from model.configuration import Configuration
+from model.geometry import column_ending_at, columns_for
+from model.memory import AttentionKV, RecurrentState
+from model.policy import Policy
+from model.pool import NULL_BLOCK, Label, Pool
+from model.request import Request, Status
+from model.system import System, apply, initial
+from model.trace import Trace
+from solver.soundness import admitting, invariants, loading, running, state, stepping, vocabulary
+from solver.soundness.cells import ACTIONS
+from solver.soundness.invariants import INVARIANTS
+from solver.soundness.running import ChunkChoice, forward
+from solver.soundness.state import FIELDS, IDLE, LOADED, LOADING, RUNNING, State, cardinality_laws, initial_state
+from solver.soundness.stepping import Executed, Loss, end_step, lose_steps
+from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST, Kind, Universal
+from solver.soundness.transition import Transition
+from solver.soundness.vocabulary import Entry, Vocabulary, laws_of
+
+BY_NAME = {action.name: action for action in ACTIONS}
+STATUS = {Status.RUNNING: RUNNING, Status.LOADING: LOADING, Status.LOADED: LOADED, Status.LOAD_FAILED: LOADED}
+
+
+class Disagreement(AssertionError):
+    """The encoding and the model part ways."""
+
+
+class OnInts:
+    """What the encoding uses of z3, on ints and bools: the same functions then compute concrete values."""
+
+    BoolVal = bool
+    IntVal = int
+
+    @staticmethod
+    def If(condition: bool, one: Any, other: Any) -> Any:
+        return one if condition else other
+
+    @staticmethod
+    def And(*parts: bool) -> bool:
+        return all(parts)
+
+    @staticmethod
+    def Or(*parts: bool) -> bool:
+        return any(parts)
+
+    @staticmethod
+    def Not(part: bool) -> bool:
+        return not part
+
+    @staticmethod
+    def Implies(condition: bool, conclusion: bool) -> bool:
+        return not condition or conclusion
+
+
+ENCODING = (vocabulary, state, admitting, running, loading, stepping, invariants)
+"""The modules that compute on ints while a run is followed."""
+
+
+def parts_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a function with entries as their parts, to look them up."""
+    parts: list[Any] = []
+    for argument in arguments:
+        parts += (argument.request, argument.group, argument.column) if isinstance(argument, Entry) else (argument,)
+    return tuple(parts)
+
+
+class Table:
+    """A function of elements."""
+
+    def __init__(self, values: dict[tuple[Any, ...], Any], default: Any) -> None:
+        self.values = values
+        self.default = default
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.values.get(parts_of(arguments), self.default)
+
+
+class EntryTable:
+    """A function from blocks to entries."""
+
+    def __init__(self, values: dict[int, tuple[int, int, int]]) -> None:
+        self.values = values
+
+    def __call__(self, block: Any) -> Entry:
+        return Entry(*self.values.get(block, (0, 0, 0)))
+
+
+@attrs.frozen(eq=False)
+class Universe:
+    """The elements of one run. Requests and keys are numbered from 1; 0 is nobody, no key, the null block."""
+
+    configuration: Configuration
+    texts: dict[int, tuple[str, ...]] = attrs.Factory(dict)
+    keys: dict[tuple[Any, ...], int] = attrs.Factory(dict)
+    extents: dict[int, int] = attrs.Factory(dict)
+    names: dict[str, int] = attrs.Factory(dict)
+
+    def meet(self, system: System) -> None:
+        """Take in requests that have arrived."""
+        for name, text in system.texts.items():
+            number = self.names.setdefault(name, len(self.names) + 1)
+            self.texts[number] = text
+
+    def key(self, request: int, group: int, boundary: int) -> int:
+        text = self.texts.get(request, ())
+        known = 0 < boundary <= len(text)
+        return self._number((group, text[:boundary]) if known else (group, request, boundary), boundary)
+
+    def label(self, label: Label | None) -> int:
+        """The key of what a block is cached for."""
+        return self._number((label.group, label.prefix), len(label.prefix)) if label else 0
+
+    def _number(self, what: tuple[Any, ...], boundary: int) -> int:
+        number = self.keys.setdefault(what, len(self.keys) + 1)
+        self.extents[number] = boundary
+        return number
+
+    @property
+    def labels(self) -> dict[int, Label]:
+        """Keys that are prefixes of known texts."""
+        return {number: Label(*what) for what, number in self.keys.items() if len(what) == 2}
+
+    @property
+    def columns(self) -> int:
+        longest = max((len(text) for text in self.texts.values()), default=1)
+        return max(columns_for(longest, group.block) for group in self.configuration.groups) + 1
+
+    def elements(self, kind: Kind) -> list[Any]:
+        if kind is BLOCK:
+            return list(range(self.configuration.pool_blocks))
+        if kind is REQUEST:
+            return [0, *self.texts]
+        if kind is KEY:
+            return list(range(1, len(self.keys) + 1))
+        if kind is ENTRY:
+            groups = range(len(self.configuration.groups))
+            return [Entry(*entry) for entry in itertools.product(self.texts, groups, range(self.columns))]
+        longest = max((len(text) for text in self.texts.values()), default=1)
+        return list(range(longest + 1))
+
+    def words(self) -> Vocabulary:
+        groups = self.configuration.groups
+
+        def sees(group: int, column: int, boundary: int) -> bool:
+            spec = groups[group]
+            if boundary < 1 or not 0 <= column * spec.block < boundary:
+                return False
+            return column >= columns_out_of_sight(spec, boundary)
+
+        extents = self.extents
+        return Vocabulary(
+            null=NULL_BLOCK,
+            no_key=0,
+            nobody=0,
+            some_group=0,
+            recurrent=lambda g: groups[g].recurrent,
+            key=self.key,
+            extent=lambda k: extents.get(k, 0),
+            start=lambda g, c: c * groups[g].block,
+            end=lambda g, c: (c + 1) * groups[g].block,
+            ending=lambda g, n: column_ending_at(n, groups[g].block),
+            sees=sees,
+        )
+
+
+class Follower:
+    """The encoded state, and how far the model is followed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.universe = Universe(configuration)
+        self.words = self.universe.words()
+        self.state = self._materialised(initial_state(self.words), None)
+        self.done: list[str] = []
+
+    def do(self, name: str, *arguments: Any) -> None:
+        """One transition: its guards have to hold."""
+        self.take(name, BY_NAME[name].build(self.state, *arguments))
+
+    def take(self, name: str, transition: Transition) -> None:
+        for guard in (*transition.guards, *transition.choices):
+            self.check(f"{name} cannot happen in the encoding: {guard.name}", guard)
+        self.state = self._materialised(transition.after, self.state)
+        self.done.append(name)
+
+    def check(self, what: str, statement: Universal) -> None:
+        """A statement has to hold of all elements; one about two entries, of those that name a block."""
+        elements = {kind: self.universe.elements(kind) for kind in statement.variables}
+        if statement.variables.count(ENTRY) > 1:
+            elements[ENTRY] = [entry for entry in elements[ENTRY] if self.state.table(entry) != NULL_BLOCK]
+        for choice in itertools.product(*(elements[kind] for kind in statement.variables)):
+            if not statement.formula(*choice):
+                shown = ", ".join(str(parts_of((term,))) for term in choice)
+                raise Disagreement(f"{what} (of {shown}); so far: {', '.join(self.done[-12:])}")
+
+    def _materialised(self, state: State, before: State | None) -> State:
+        """The state as tables. What is the same function as before is not evaluated again."""
+        fresh: dict[str, Any] = {}
+        for kinds, fields in FIELDS.items():
+            for field in fields:
+                function = getattr(state, field)
+                if before is not None and function is getattr(before, field):
+                    continue
+                fresh[field] = self._table(function, kinds)
+        fresh["holders"] = self._table(state.holders, (BLOCK,))
+        fresh["held"] = self._table(state.held, (REQUEST, BLOCK))
+        for field in ("writer_entry", "loader"):
+            function = getattr(state, field)
+            if not isinstance(function, EntryTable):
+                blocks = self.universe.elements(BLOCK)
+                fresh[field] = EntryTable({b: parts_of((function(b),)) for b in blocks})
+        return attrs.evolve(state, **fresh)
+
+    def _table(self, function: Callable[..., Any], kinds: tuple[Kind, ...]) -> Table:
+        values: dict[tuple[Any, ...], Any] = {}
+        sample = function(*(self._one(kind) for kind in kinds))
+        default: Any = False if isinstance(sample, bool) else 0
+        evaluated: set[tuple[Any, ...]] = set()
+        # To evaluate may make new keys, of which the function may say something too.
+        while True:
+            new = [c for c in itertools.product(*map(self.universe.elements, kinds)) if parts_of(c) not in evaluated]
+            if not new:
+                return Table(values, default)
+            for choice in new:
+                key = parts_of(choice)
+                evaluated.add(key)
+                found = function(*choice)
+                if found != default:
+                    values[key] = found
+
+    def _one(self, kind: Kind) -> Any:
+        return Entry(0, 0, 0) if kind is ENTRY else 0
+
+    def entry(self, request: Request, group: int, column: int) -> Entry:
+        return Entry(self.universe.names[request.name], group, column)
+
+    def number(self, request: Request) -> Any:
+        return self.universe.names[request.name]
+
+    def status(self, request: Request) -> int:
+        return int(self.state.status(self.number(request)))
+
+    def awaiting(self, request: Request) -> list[Entry]:
+        own = self.universe.names[request.name]
+        return [entry for entry in self.universe.elements(ENTRY) if entry.request == own and self.state.awaits(entry)]
+
+
+class Recorder:
+    """Turns what the model does into transitions."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.follower = Follower(configuration)
+        self.rolling_back = False
+
+    # What the functions of the model do, by name; each is given the arguments and the result.
+
+    def retire(self, arguments: tuple[Any, ...], result: Any) -> None:
+        before, after = _request(arguments), _request(result)
+        for group, column, block in _gone(before, after):
+            self.follower.do("retire", self.follower.entry(before, group, column), block)
+
+    def extend(self, arguments: tuple[Any, ...], result: Any) -> None:
+        before, after = _request(arguments), _request(result)
+        for group, column, block in _come(before, after):
+            self.follower.do("allocate", self.follower.entry(after, group, column), block)
+
+    def adopt(self, arguments: tuple[Any, ...], result: Any) -> None:
+        before, after = _request(arguments), _request(result)
+        pool = next(argument for argument in arguments if isinstance(argument, Pool))
+        hits, taken = [], []
+        for group, column, block in _come(before, after):
+            width = self.follower.universe.configuration.groups[group].block
+            label = Label(group, before.tokens[: (column + 1) * width])
+            (hits if pool.labels[block] == label else taken).append((group, column, block))
+        for group, column, block in hits:
+            entry = self.follower.entry(after, group, column)
+            self.follower.do("look up", entry, block, self.follower.words.column_end(entry))
+        for group, column, block in hits:
+            self.follower.do("touch", self.follower.entry(after, group, column), block)
+        for group, column, block in taken:
+            self.follower.do("allocate", self.follower.entry(after, group, column), block)
+        for group, column, _ in taken:
+            self.follower.do("await load", self.follower.entry(after, group, column))
+
+    def publish(self, arguments: tuple[Any, ...], result: Any) -> None:
+        request, follower = _request(arguments), self.follower
+        tokens = arguments[3]
+        if request.status is Status.RUNNING:
+            self._chunk(request, tokens)
+        before, after = (next(part for part in parts if isinstance(part, Pool)) for parts in (arguments, result))
+        for group, table in enumerate(request.tables):
+            for column, block in enumerate(table):
+                if block != NULL_BLOCK and before.labels[block] != after.labels[block]:
+                    follower.do("publish full", follower.entry(request, group, column), block)
+
+    def _chunk(self, request: Request, end: int) -> None:
+        follower = self.follower
+        if follower.status(request) == IDLE:
+            for entry in follower.awaiting(request):
+                block = follower.state.table(entry)
+                follower.do("load in step", entry, block, request.computed)
+            follower.do("start", follower.number(request), request.computed)
+        if follower.status(request) == LOADED:
+            follower.do("start after load", follower.number(request))
+        written: dict[int, tuple[int, int]] = {}
+        groups = follower.universe.configuration.groups
+        for group, table in enumerate(request.tables):
+            width = groups[group].block
+            first = column_ending_at(end, width) if groups[group].recurrent else request.computed // width
+            for column in range(first, columns_for(end, width)):
+                written[table[column]] = (group, column)
+        choice = ChunkChoice(
+            written=lambda block: block in written,
+            written_in=lambda block: written.get(block, (0, 0)),
+            wrong=False,
+            misread=(0, 0),
+        )
+        number = follower.number(request)
+        follower.take("forward chunk", forward(follower.state, number, end, choice))
+
+    def free(self, arguments: tuple[Any, ...], result: Any) -> None:
+        request = _request(arguments)
+        if not self.rolling_back and (any(request.tables) or self.follower.status(request) != IDLE):
+            self.follower.do("free", self.follower.number(request))
+
+    @contextlib.contextmanager
+    def admitting(self) -> Iterator[None]:
+        """An admission that fails is undone."""
+        before, done = self.follower.state, len(self.follower.done)
+        try:
+            yield
+        except BaseException:
+            self.follower.state = before
+            del self.follower.done[done:]
+            raise
+
+    def admitted(self, request: Request) -> None:
+        if request.status is Status.LOADING:
+            number = self.follower.number(request)
+            self.follower.do("start loading", number, request.computed)
+
+    def executed(self, plan: Any) -> None:
+        if any(load.fails for load in plan.loads):
+            return
+        self.follower.do("commit step")
+        state = self.follower.state
+        step = Executed(
+            writes=lambda block: state.queued_writes(block) >= 1,
+            reads=lambda block: state.queued_reads(block) >= 1,
+            between=lambda block, key: False,
+        )
+        self.follower.take("end step", end_step(state, step))
+
+    def rolled_back(self, before: Any, plan: Any, worker: Any, after: Any, names: tuple[str, ...]) -> None:
+        """`spoilt` is what does not hold what was planned, and whatever else the model withdrew."""
+        if not any(load.fails for load in plan.loads):
+            return
+        follower, state = self.follower, self.follower.state
+        labels = follower.universe.labels
+        spoilt = {
+            block
+            for block in range(follower.universe.configuration.pool_blocks)
+            if before.pool.labels[block] != after.pool.labels[block]
+            or any(
+                state.last(block, key)
+                and not worker.memory.holds(block, promised(follower.universe.configuration, label))
+                for key, label in labels.items()
+            )
+        }
+        back = {follower.universe.names[name] for name in names}
+        withdrawn = {follower.universe.names[name] for name, request in after.requests.items() if request.hit_withdrawn}
+        loss = Loss(
+            spoilt=lambda block: block in spoilt,
+            rolled_back=lambda request: request in back,
+            withdrawn=lambda request: request in withdrawn,
+            dropped=lambda block: sum(state.held(number, block) for number in back),
+        )
+        follower.take("lose steps", lose_steps(state, loss))
+
+    def load_ended(self, request: Request, succeeded: bool) -> None:
+        follower = self.follower
+        if follower.status(request) != LOADING:
+            return
+        for entry in follower.awaiting(request):
+            follower.do("load begins", entry, follower.state.table(entry))
+        follower.do("load commits" if succeeded else "load fails", follower.number(request))
+
+    def compare(self, system: System) -> None:
+        """Both sides after an action."""
+        follower, universe, state = self.follower, self.follower.universe, self.follower.state
+        pool = system.scheduler.pool
+        for block in range(1, len(pool.refs)):
+            self._same(f"references of block {block}", state.refs(block), pool.refs[block])
+            label = universe.label(pool.labels[block])
+            self._same(f"hash of block {block}", state.full_hash(block), label)
+        for request in system.scheduler.requests.values():
+            for group, table in enumerate(request.tables):
+                for column, block in enumerate(table):
+                    entry = follower.entry(request, group, column)
+                    self._same(f"{request.name}: group {group}, column {column}", state.table(entry), block)
+            if request.status is Status.RUNNING or request.status is Status.LOADING:
+                self._same(f"status of {request.name}", state.status(follower.number(request)), STATUS[request.status])
+                self._same(f"computed of {request.name}", state.computed(follower.number(request)), request.computed)
+        for (block, key), shown in state.now.values.items():
+            if shown and key in universe.labels:
+                needed = promised(universe.configuration, universe.labels[key])
+                if not system.worker.memory.holds(block, needed):
+                    found = system.worker.memory.read(block)
+                    raise Disagreement(f"block {block} should show {needed}, and holds {found}: {follower.done[-12:]}")
+
+    def _same(self, what: str, encoded: Any, of_model: int) -> None:
+        if encoded != of_model:
+            done = ", ".join(self.follower.done[-12:])
+            raise Disagreement(f"{what}: {encoded} in the encoding, {of_model} in the model; after {done}")
+
+    def check_invariants(self) -> None:
+        """Every invariant and law holds of what was reached."""
+        follower, state = self.follower, self.follower.state
+
+        def stands_at(entry: Entry) -> tuple[Any, ...]:
+            return state.computed(entry.request), state.filled(entry)
+
+        statements = (
+            *(invariant.of(state) for invariant in INVARIANTS),
+            *cardinality_laws(state),
+            *laws_of(follower.words, stands_at),
+        )
+        for statement in statements:
+            follower.check(f"{statement.name} does not hold", statement)
+
+
+def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
+    """What a block shows that holds what the key promises: in attention, the KV of its column up to the boundary."""
+    group = configuration.groups[label.group]
+    if group.recurrent:
+        return RecurrentState(label.group, label.prefix)
+    start = column_ending_at(len(label.prefix), group.block) * group.block
+    return AttentionKV(label.group, start, label.prefix)
+
+
+def _request(parts: Any) -> Request:
+    return next(part for part in parts if isinstance(part, Request))
+
+
+def _cells(request: Request) -> dict[tuple[int, int], int]:
+    return {(g, c): block for g, table in enumerate(request.tables) for c, block in enumerate(table)}
+
+
+def _come(before: Request, after: Request) -> list[tuple[int, int, int]]:
+    old = _cells(before)
+    return [(g, c, b) for (g, c), b in _cells(after).items() if b != NULL_BLOCK and old.get((g, c), NULL_BLOCK) != b]
+
+
+def _gone(before: Request, after: Request) -> list[tuple[int, int, int]]:
+    new = _cells(after)
+    gone = [(g, c, b) for (g, c), b in _cells(before).items() if b != NULL_BLOCK and new.get((g, c)) != b]
+    return sorted(gone, key=lambda cell: (cell[0], -cell[1]))
+
+
+def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariants: bool = False) -> list[str]:
+    """Run the trace on both sides; the transitions that were taken. Raises Disagreement."""
+    for module in ENCODING:
+        patch.setattr(module, "z3", OnInts)
+    recorder = Recorder(trace.configuration)
+    _patch(recorder, patch)
+    system = initial(trace.configuration)
+    for action in trace.actions:
+        system = _followed(recorder, system, policy, action)
+        recorder.compare(system)
+        if system.assertion:
+            break
+    if invariants:
+        recorder.check_invariants()
+    return recorder.follower.done
+
+
+def _followed(recorder: Recorder, system: System, policy: Policy, action: Action) -> System:
+    block = None
+    if isinstance(action, Evict):
+        label = Label(action.group, system.texts[action.request][: action.boundary])
+        block = system.scheduler.pool.find(label)
+    with recorder.admitting():
+        after, _ = apply(system, policy, action)
+        if block is not None:
+            recorder.follower.do("evict", block)
+        if isinstance(action, Reset):
+            recorder.follower.do("reset")
+    recorder.follower.universe.meet(after)
+    return after
+
+
+def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    for name in ("retire", "extend", "adopt", "publish", "free"):
+        for module in (model.scheduler, model.admission):
+            if hasattr(module, name):
+                patch.setattr(module, name, _noting(getattr(module, name), getattr(recorder, name)))
+
+    admit = model.scheduler.admit
+
+    def admitting(*arguments: Any) -> Any:
+        with recorder.admitting():
+            result = admit(*arguments)
+            recorder.admitted(_request(result))
+            return result
+
+    patch.setattr(model.scheduler, "admit", admitting)
+    execute, roll_back = model.worker.execute, model.system.roll_back_failed_loads
+    executed: dict[str, Any] = {}
+
+    def executing(configuration: Any, worker: Any, plan: Any) -> Any:
+        result = execute(configuration, worker, plan)
+        executed["worker"] = result[0]
+        recorder.executed(plan)
+        return result
+
+    def rolling_back(scheduler: Any, plan: Any) -> Any:
+        recorder.rolling_back = True
+        after, names = roll_back(scheduler, plan)
+        recorder.rolling_back = False
+        recorder.rolled_back(scheduler, plan, executed["worker"], after, names)
+        return after, names
+
+    patch.setattr(model.worker, "execute", executing)
+    patch.setattr(model.system, "roll_back_failed_loads", rolling_back)
+    end_load, finish = model.scheduler.end_load, model.scheduler.finish
+
+    def ending_load(scheduler: Any, name: str, succeeded: bool) -> Any:
+        recorder.load_ended(scheduler.requests[name], succeeded)
+        return end_load(scheduler, name, succeeded)
+
+    def finishing(scheduler: Any, name: str) -> Any:
+        request = scheduler.requests[name]
+        if request.status is Status.LOADING:
+            recorder.follower.do("abort loading", recorder.follower.number(request))
+        return finish(scheduler, name)
+
+    patch.setattr(model.scheduler, "end_load", ending_load)
+    patch.setattr(model.scheduler, "finish", finishing)
+
+
+def _noting(function: Callable[..., Any], note: Callable[[tuple[Any, ...], Any], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def noting(*arguments: Any) -> Any:
+        result = function(*arguments)
+        note(arguments, result)
+        return result
+
+    return noting
