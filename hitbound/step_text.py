@@ -134,6 +134,7 @@ def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
             yield from decision_lines(configuration, admission.decision)
             yield from (f"  {_load(load)}" for load in admission.loads)
         yield from _events(observation)
+        yield from _copies(observation)
     yield from _runs(observations)
     yield from _cached(observations[0], observations[-1])
     yield from _stored(observations[0], observations[-1])
@@ -144,6 +145,13 @@ def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
                 yield f"! {read.request}: {told}"
         if observation.after.assertion:
             yield f"! the engine's assertion fails: {observation.after.assertion}"
+
+
+def _copies(observation: Observation) -> Iterator[str]:
+    for copy in observation.plan.copies if observation.plan is not None else ():
+        goes = f"block {copy.source} to block {copy.destination}"
+        keeps = "" if copy.replaces else ", where it is found from now on"
+        yield f"copies the partial tail of group {copy.group} from {goes}{keeps}"
 
 
 def _load(load: Load) -> str:

@@ -6,7 +6,7 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 import attrs
 
@@ -217,11 +217,12 @@ def admit(
     decision: Decision,
     budget: int,
     states_this_step: frozenset[Label],
+    being_written: Set[int],
     others: Collection[Request],
     stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is
-    left free if it loads asynchronously."""
+    left free if it loads asynchronously. `being_written` are attention blocks not to be copied in this step."""
     if not 0 <= decision.local <= decision.resume <= len(request.tokens):
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
@@ -235,6 +236,8 @@ def admit(
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
         if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
+            raise PutOff(same_step_state=True)
+        if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
     tokens = decision.resume + chunk
     need = Need(tokens, hits, decision.local, decision.resume)

@@ -68,6 +68,16 @@ class OutgrownAlias(enum.Enum):
     """No (proposed in vLLM #49125 and #52972)."""
 
 
+class SharedTail(enum.Enum):
+    """When a request may hit the inside of an attention block that the step that is planned still writes. Its copy of
+    the block is made before that."""
+
+    AT_ONCE = "at_once"
+    """In the same step, so that it copies what is not there yet (0.26 and later)."""
+    NEXT_STEP = "next_step"
+    """It is put off, as for a recurrent state of the step (no release; a repair)."""
+
+
 class Reservation(enum.Enum):
     """How it is found out whether enough blocks are free (`get_num_blocks_to_allocate`, `allocate_slots`)."""
 
@@ -182,6 +192,7 @@ class Release:
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
     outgrown_alias: OutgrownAlias = OutgrownAlias.RESTORED
+    shared_tail: SharedTail = SharedTail.AT_ONCE
     reservation: Reservation = Reservation.BY_TAKING
     window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST

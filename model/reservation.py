@@ -34,7 +34,7 @@ class ReservationTooLow(EngineAssertion):
     """The estimate found room, and then there were too few blocks."""
 
     def __init__(self, allotment: Allotment) -> None:
-        super().__init__(f"cannot get {allotment.allocated} free blocks; {allotment.estimated} were estimated")
+        super().__init__(f"{allotment.estimated} blocks were estimated for {allotment.request}, and more are taken")
         self.allotment = allotment
 
 

@@ -16,11 +16,11 @@ from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
-from model.geometry import column_ending_at
+from model.geometry import column_ending_at, columns_for
 from model.plan import Chunk, Copy, Save, StepPlan, Table
 from model.policy import Policy
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
-from model.release import Reservation, WaitingOrder
+from model.release import Reservation, SharedTail, WaitingOrder
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.store import Store
@@ -172,6 +172,7 @@ class _Step:
         self.admissions: list[Admission] = []
         self.copies: list[Copy] = []
         self.states_this_step: frozenset[Label] = frozenset()
+        self.being_written: set[int] = set()
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
@@ -239,6 +240,15 @@ class _Step:
         self.assertion = str(broken)
         if isinstance(broken, ReservationTooLow):
             self.allotments.append(broken.allotment)
+
+    def _note_writes(self, request: Request, start: int, end: int) -> None:
+        """The step writes the attention KV of the tokens [start, end), by a load or by running them."""
+        configuration = self.scheduler.configuration
+        if not configuration.fine_grained or configuration.release.shared_tail is SharedTail.AT_ONCE:
+            return
+        for group, table in zip(configuration.groups, request.tables, strict=True):
+            if not group.recurrent:
+                self.being_written.update(table[start // group.block : columns_for(end, group.block)])
 
     def _note_copies(self, copies: tuple[Copy, ...]) -> None:
         """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
@@ -336,6 +346,7 @@ class _Step:
                 decision,
                 self.budget,
                 self.states_this_step,
+                self.being_written,
                 self.scheduler.requests.values(),
                 stores,
             )
@@ -350,6 +361,8 @@ class _Step:
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
+        if admission.loads:
+            self._note_writes(request, decision.local, decision.resume)
         self._run(pool, request, admission.chunk, admission.copies)
         return False
 
@@ -383,6 +396,7 @@ class _Step:
             new_blocks=new_blocks,
         )
         self.chunks.append(chunk)
+        self._note_writes(request, chunk.computed, chunk.end)
         self._tell_stores(chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count

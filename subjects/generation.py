@@ -46,7 +46,6 @@ def random_trace(
     second_attention: GroupKind | None,
     eviction: Eviction,
     roomy: bool = False,
-    partial_tails: bool = False,
     features: frozenset[Feature] = frozenset(),
     release: Release = RELEASES["0.28"],
     actions: int = 25,
@@ -54,12 +53,11 @@ def random_trace(
     """A trace of at most `actions` actions; every action is legal in the model under `policy`.
 
     `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
-    In a `roomy` pool nothing is ever evicted for want of blocks. With `partial_tails` the Mamba block is wider than the
-    hash unit. The model follows the rules of `release`.
+    In a `roomy` pool nothing is ever evicted for want of blocks. The model follows the rules of `release`.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
     configuration = random_configuration(
-        rng, second_attention=second_attention, eviction=eviction, partial_tails=partial_tails
+        rng, second_attention=second_attention, eviction=eviction, partial_tails=Feature.PARTIAL_TAILS in features
     )
     configuration = attrs.evolve(_varied(rng, configuration, features), release=release)
     if roomy:
@@ -126,7 +124,7 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
-    return varied if features else configuration
+    return varied if features - {Feature.PARTIAL_TAILS} else configuration
 
 
 def _connector(rng: random.Random, depth: int) -> Connector:

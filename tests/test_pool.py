@@ -54,3 +54,32 @@ def test_more_blocks_than_are_free_are_refused() -> None:
     pool, _ = used_pool().take(6)
     with pytest.raises(PoolExhausted):
         pool.take(2)
+
+
+TAIL, LONGER = Label(0, ("x0", "x1")), Label(0, ("x0", "x1", "x2"))
+
+
+def test_a_tail_is_the_only_label_of_a_block_without_one_and_an_alias_beside_a_longer_one() -> None:
+    pool = new_pool(4).publish_tail(1, TAIL)
+    assert (pool.labels[1], pool.aliases) == (TAIL, {})
+    pool = new_pool(4).publish(1, LONGER).publish_tail(1, TAIL)
+    assert (pool.labels_of(1), pool.find(TAIL), pool.find(LONGER)) == ((LONGER, TAIL), 1, 1)
+    assert pool.publish_tail(1, TAIL) == pool
+
+
+def test_a_longer_tail_replaces_a_shorter_one() -> None:
+    pool = new_pool(4).publish_tail(1, TAIL).publish_tail(1, LONGER)
+    assert (pool.labels_of(1), pool.find(TAIL)) == ((LONGER,), None)
+
+
+def test_a_full_block_and_an_evicted_one_lose_every_label() -> None:
+    pool = new_pool(4).publish(1, LONGER).publish_tail(1, TAIL)
+    assert pool.unpublish([1]) == new_pool(4)
+    whole = Label(0, ("x0", "x1", "x2", "x3"))
+    assert pool.publish(1, whole).labels_of(1) == (whole,)
+
+
+def test_moved_labels_are_found_in_the_other_block_only() -> None:
+    pool = new_pool(4).publish(1, LONGER).publish_tail(1, TAIL).move_labels(1, 3)
+    assert (pool.labels_of(1), pool.labels_of(3)) == ((), (LONGER, TAIL))
+    assert (pool.find(LONGER), pool.find(TAIL)) == (3, 3)

@@ -318,3 +318,24 @@ def test_a_dropped_request_starts_anew() -> None:
 def test_a_step_without_loads_is_the_same_in_both_orders(order: WorkerOrder) -> None:
     configuration = Configuration(HYBRID.groups, pool_blocks=12, budget=16, worker_order=order)
     assert run(configuration, PRODUCER) == run(HYBRID, PRODUCER)
+
+
+def test_a_copied_tail_is_read_and_the_original_stays() -> None:
+    assert reads("copied tails") == []
+    worker, _ = run(*SCENARIOS["copied tails"])
+    assert worker.memory.read(5) == kv(2, x(4))
+    assert worker.memory.read(4) == state(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        (
+            "copy of what is written in the step",
+            [("c", 1, 1, 6, Reason.UNWRITTEN), ("c", 0, 1, 5, Reason.UNWRITTEN)],
+        ),
+        ("copy of a copy", [("c", 0, 1, 7, Reason.UNWRITTEN)]),
+    ],
+)
+def test_every_source_is_read_before_anything_of_the_step_is_written(name: str, found: list[object]) -> None:
+    assert [told(read) for read in reads(name)] == found

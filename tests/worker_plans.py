@@ -10,7 +10,7 @@ import attrs
 from model.configuration import Configuration, Group, GroupKind, WorkerOrder
 from model.connector import Conduct, Contract, Leaf, StateRestored, least_conduct
 from model.execution import Execution
-from model.plan import Chunk, Load, StepPlan, Table
+from model.plan import Chunk, Copy, Load, StepPlan, Table
 from model.tokens import Prefix, Segment, tokens_of
 from model.worker import Worker, end_load, execute, new_worker
 
@@ -256,6 +256,39 @@ SCENARIOS: dict[str, tuple[Configuration, tuple[Event, ...]]] = {
         ),
     ),
     "null destination": (HYBRID, (StepPlan(chunks=(starts("a", 0, 3, (1, 0), (0, 0)),), taken=(1,)),)),
+    "copied tails": (
+        HYBRID,
+        (
+            StepPlan(chunks=(starts("p", 0, 3, (1, 3), (0, 4)),), taken=(1, 3, 4)),
+            StepPlan(
+                chunks=(goes_on("p", 3, 1, (), ()), starts("c", 3, 1, (1, 5), (0, 6))),
+                copies=(Copy(0, 3, 5, replaces=True), Copy(1, 4, 6, replaces=True)),
+                taken=(5, 6),
+            ),
+        ),
+    ),
+    "copy of what is written in the step": (
+        HYBRID,
+        (
+            StepPlan(chunks=(starts("p", 0, 2, (1,), (2,)),), taken=(1, 2)),
+            StepPlan(
+                chunks=(goes_on("p", 2, 1, (3,), (4,)), starts("c", 3, 1, (1, 5), (0, 6))),
+                copies=(Copy(0, 3, 5, replaces=True), Copy(1, 4, 6, replaces=True)),
+                taken=(3, 4, 5, 6),
+            ),
+        ),
+    ),
+    "copy of a copy": (
+        HYBRID,
+        (
+            StepPlan(chunks=(starts("p", 0, 3, (1, 3), (0, 4)),), taken=(1, 3, 4)),
+            StepPlan(
+                chunks=(starts("c", 3, 1, (1, 7), (0, 6)),),
+                copies=(Copy(0, 3, 5, replaces=True), Copy(0, 5, 7, replaces=True), Copy(1, 4, 6, replaces=True)),
+                taken=(5, 6, 7),
+            ),
+        ),
+    ),
     "short table": (HYBRID, (*PRODUCER, StepPlan(chunks=(starts("c", 4, 1, (1, 3, 5), (4,)),), taken=(5,)))),
     "rewound": (HYBRID, (*PRODUCER, StepPlan(chunks=(goes_on("p", 2, 1, (), ()),)))),
     "state written over": (

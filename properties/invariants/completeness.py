@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from model.actions import Drain, Step
 from model.request import Status
 from model.saving import referenced
 from model.system import Observation
+from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.reach import lookup_understated, unkept
 from properties.invariants.stores import half_saved, understated
@@ -41,6 +43,19 @@ def reach(observation: Observation) -> Iterator[Finding]:
     of_stores = (*understated(observation), *half_saved(observation))
     for message in (*lookup_understated(observation), *unkept(observation), *of_stores):
         yield None, message
+
+
+def stopped(observation: Observation) -> Iterator[Finding]:
+    """The engine's own assertion fails at an admission that leaves a token to run, and for which enough blocks were
+    estimated: an assertion that is too strict."""
+    if not observation.after.assertion or not observation.admissions:
+        return
+    short = any(allotment.allocated > allotment.estimated for allotment in observation.allotments)
+    last = observation.admissions[-1]
+    decision = last.decision
+    if not short and not last.loads and last.chunk == 0 and decision.resume < len(decision.prefix):
+        boundary = wording.sum_of(decision.local, decision.external)
+        yield None, f"{decision.request}: {boundary}; the engine stops: {observation.after.assertion}"
 
 
 ENTRIES = (
@@ -78,7 +93,7 @@ ENTRIES = (
         reason="A request that never runs again holds its blocks for ever.",
         reports=("LMCache #2879", "vllm #53250", "vllm #31583", "1Cat-vLLM #472"),
         waits_for="the reserve of blocks for loading requests (`_inflight_prefill_reserved_blocks`)",
-        predicate=progress,
+        predicate=lambda observation: chain(progress(observation), stopped(observation)),
     ),
     Invariant(
         id="POLICY-TOTAL",

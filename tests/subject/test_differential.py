@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import attrs
 import pytest
 
 from model.configuration import Eviction, GroupKind
 from model.policies import POLICIES
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
-from model.release import rules_of
+from model.release import Release, Reservation, WaitingOrder, rules_of
 from properties.features import Feature
 from subjects.differential import Comparison, Ending, Run
 from subjects.generation import random_trace
@@ -47,6 +48,7 @@ def compared(
     second_attention: GroupKind | None,
     eviction: Eviction,
     features: frozenset[Feature] = frozenset(),
+    release: Release | None = None,
 ) -> tuple[Comparison, set[str]]:
     trace = random_trace(
         seed,
@@ -54,7 +56,7 @@ def compared(
         second_attention=second_attention,
         eviction=eviction,
         features=features,
-        release=rules_of(process.release),
+        release=release or rules_of(process.release),
     )
     run = Run(trace.configuration, policy, process)
     return run.run(trace.actions), run.events
@@ -84,6 +86,35 @@ def test_no_decision_differs_with_draft_models_retention_and_chunks(
     for seed in range(TRACES):
         comparison, _ = compared(seed, policy, subject, second_attention, Eviction.ADVERSARIAL, features)
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
+
+
+def estimating(release: str) -> Release:
+    """The rules of a release with its own estimate and queues, so that no trace ends for want of blocks."""
+    from_031 = tuple(map(int, release.split(".")[:2])) >= (0, 31)
+    return attrs.evolve(
+        rules_of(release),
+        reservation=Reservation.ESTIMATED if from_031 else Reservation.ESTIMATED_WITH_STATE,
+        waiting_order=WaitingOrder.HOLDERS_FIRST if from_031 else WaitingOrder.SKIPPED_FIRST,
+    )
+
+
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
+def test_no_decision_differs_with_partial_tails(
+    subject: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+) -> None:
+    if tuple(map(int, subject.release.split(".")[:2])) < (0, 28):
+        pytest.skip(f"the scheduler of {subject.release} is not the one that is modelled")
+    tails, rules = frozenset({Feature.PARTIAL_TAILS}), estimating(subject.release)
+    met: set[str] = set()
+    for seed in range(TRACES):
+        comparison, events = compared(
+            seed, POLICIES["vllm-0.28"], subject, second_attention, eviction, tails, release=rules
+        )
+        assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
+        assert comparison.ending is Ending.EQUAL
+        met |= events
+    assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
 
 
 class Deepest(Vllm028):
