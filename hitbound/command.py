@@ -356,7 +356,8 @@ def explain(thing: str, asked: str | None) -> int:
     type=click.Choice(FORMS),
     required=True,
     help="pytest: a test that fails while the trace violates anything. corpus: a trace for the gate's folder, which "
-    "must violate nothing. itf: the states, for Apalache and Quint.",
+    "must violate nothing. itf: the states, for Apalache and Quint. vllm-test: a test for vLLM's own repository, which "
+    "asserts what the policy (default: reference) admits.",
 )
 @click.option("--policy", "asked", metavar="P", help=f"The policy that is tested, or run. Default: {DEFAULT_POLICY}.")
 def export(file: Path, form: str, asked: str | None) -> int:

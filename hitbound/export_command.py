@@ -13,7 +13,10 @@ from model.trace import Trace
 from properties.replay import replay
 from properties.trace_document import dump_trace
 
-FORMS = ("pytest", "corpus", "itf")
+FORMS = ("pytest", "corpus", "itf", "vllm-test")
+
+RIGHT = "reference"
+"""The policy whose admissions a test for vLLM asserts, unless another one is named."""
 
 TEST = '''"""A regression test of {policy}, written by `hitbound export`: {title}"""
 
@@ -35,7 +38,14 @@ def test_{name}() -> None:
 
 
 def exported(trace: Trace, form: str, asked: str | None) -> str:
-    """The text of the trace in a form of `FORMS`, under the policy that `asked` names; raises PolicyError."""
+    """The text of the trace in a form of `FORMS`, under the policy that `asked` names.
+
+    Raises PolicyError, or NotForVllm.
+    """
+    if form == "vllm-test":
+        from subjects.vllm_test import vllm_test
+
+        return vllm_test(trace, replay(trace, load_policy(asked or RIGHT)).admissions)
     asked = asked or DEFAULT_POLICY
     if form == "corpus":
         return dump_trace(_regression(trace))

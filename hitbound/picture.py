@@ -116,7 +116,7 @@ def _table(observation: Observation, admission: Admission, index: int) -> Table:
     name = admission.decision.request
     if admission.loads:
         return admission.loads[0].tables[index]
-    chunks = observation.plan.chunks if observation.plan else ()
+    chunks = observation.planned.chunks if observation.planned else ()
     return next((chunk.new_blocks[index] for chunk in chunks if chunk.request == name and chunk.starts), ())
 
 

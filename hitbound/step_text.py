@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hitbound.wrapping import wrapped
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.admission import Decision
 from model.configuration import Configuration, Group
 from model.connector import Leaf, leaves_of
@@ -100,8 +114,11 @@ def title_of(observations: Sequence[Observation]) -> str:
             )
             return f"{action.request} arrives with {segments(action.prompt)}{answers}"
         case Step():
-            failing = f", the loads of {', '.join(action.failed_loads)} fail" if action.failed_loads else ""
-            return f"step{_budget(action)}{failing}"
+            return f"step{_budget(action)}{_failing(action)}"
+        case Schedule():
+            return f"schedule a step{_budget(action)}, not executed yet"
+        case Execute():
+            return f"execute the oldest step in flight{_failing(action)}"
         case Drain():
             return f"drain{_budget(action)}, {len(observations)} step{'s' if len(observations) > 1 else ''}"
         case Evict():
@@ -122,7 +139,11 @@ def title_of(observations: Sequence[Observation]) -> str:
             return "reset the prefix cache"
 
 
-def _budget(action: Step | Drain) -> str:
+def _failing(action: Step | Execute) -> str:
+    return f", the loads of {', '.join(action.failed_loads)} fail" if action.failed_loads else ""
+
+
+def _budget(action: Step | Schedule | Drain) -> str:
     return "" if action.budget is None else f" of {action.budget} tokens"
 
 
@@ -135,7 +156,8 @@ def changes_of(observations: Sequence[Observation]) -> Iterator[str]:
             yield from (f"  {_load(load)}" for load in admission.loads)
         yield from _events(observation)
         yield from _copies(observation)
-    yield from _runs(observations)
+    yield from _runs(observations, executed=False)
+    yield from _runs(observations, executed=True)
     yield from _cached(observations[0], observations[-1])
     yield from _stored(observations[0], observations[-1])
     for observation in observations:
@@ -164,7 +186,7 @@ def _load(load: Load) -> str:
 def _events(observation: Observation) -> Iterator[str]:
     for names, what in (
         (observation.asked_again, "waits: its connector does not know yet"),
-        (observation.put_off, "is put off: it hit a state that is written in this step"),
+        (observation.put_off, "is put off: it hit a state that is not written yet"),
         (observation.preempted, "is preempted: the pool is full"),
         (observation.rolled_back, "is rolled back to 0: a load failed"),
     ):
@@ -172,11 +194,19 @@ def _events(observation: Observation) -> Iterator[str]:
             yield f"{name} {what}"
 
 
-def _runs(observations: Sequence[Observation]) -> Iterator[str]:
-    chunks = [chunk for observation in observations if observation.plan for chunk in observation.plan.chunks]
+def _runs(observations: Sequence[Observation], *, executed: bool) -> Iterator[str]:
+    """The chunks that were executed, or those that were only scheduled."""
+    chunks = [
+        chunk
+        for observation in observations
+        for plan in (observation.plan or observation.planned,)
+        if plan is not None and (observation.plan is not None) is executed
+        for chunk in plan.chunks
+    ]
     for name in dict.fromkeys(chunk.request for chunk in chunks):
         own = [chunk for chunk in chunks if chunk.request == name]
-        yield f"runs {name} {' '.join(f'[{chunk.computed}, {chunk.end})' for chunk in own)}"
+        intervals = " ".join(f"[{chunk.computed}, {chunk.end})" for chunk in own)
+        yield f"{'runs' if executed else 'schedules'} {name} {intervals}"
 
 
 def _cached(first: Observation, last: Observation) -> Iterator[str]:

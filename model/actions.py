@@ -29,28 +29,58 @@ class LeafAnswers:
 
 @attrs.frozen
 class Arrive:
-    """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0."""
+    """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0. With
+    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`)."""
 
     request: str
     prompt: tuple[Segment, ...]
     output: tuple[Segment, ...]
     answers: tuple[LeafAnswers, ...] = ()
+    skip_reading: bool = False
+
+
+@attrs.frozen
+class FailedBlock:
+    """A block that a load fails to fill: `column` of the table of `group` of `request`."""
+
+    request: str
+    group: int
+    column: int
 
 
 @attrs.frozen
 class Step:
-    """One scheduling step and its execution. Synchronous loads of the requests in `failed_loads` fail in it.
+    """One scheduling step and its execution, with no other in flight. Synchronous loads of the requests in
+    `failed_loads` fail in it, others leave out `failed_blocks`.
 
     `budget` is the most tokens it may schedule; None stands for the configuration's.
     """
 
     failed_loads: tuple[str, ...] = ()
     budget: int | None = None
+    failed_blocks: tuple[FailedBlock, ...] = ()
+
+
+@attrs.frozen
+class Schedule:
+    """One scheduling step that is not executed yet. Only where several steps may be in flight."""
+
+    budget: int | None = None
+
+
+@attrs.frozen
+class Execute:
+    """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it,
+    others leave out `failed_blocks`."""
+
+    failed_loads: tuple[str, ...] = ()
+    failed_blocks: tuple[FailedBlock, ...] = ()
 
 
 @attrs.frozen
 class Drain:
-    """Steps of `budget` tokens each (None: the configuration's), until nothing more can be scheduled."""
+    """All steps in flight are executed, then steps of `budget` tokens each (None: the configuration's) follow, until
+    nothing more can be scheduled."""
 
     budget: int | None = None
 
@@ -113,4 +143,4 @@ class Reset:
     """The prefix cache is reset, stores included; running requests are preempted first (vLLM: `reset_prefix_cache`)."""
 
 
-Action = Arrive | Step | Drain | Evict | EvictObject | EndLoad | EndSaves | Abort | Preempt | Reset
+Action = Arrive | Step | Schedule | Execute | Drain | Evict | EvictObject | EndLoad | EndSaves | Abort | Preempt | Reset

@@ -22,8 +22,8 @@ from model.lookup import LocalLookup, look_up, tables_at
 from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
 from model.policy import COMMON, NOTHING, Answer, Policy, Summary
-from model.pool import EngineAssertion, Label, Pool, PoolExhausted
-from model.release import Truncation
+from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
+from model.release import SkippedReading, Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
@@ -147,6 +147,13 @@ def ask(
     return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
 
 
+def usable_tokens(configuration: Configuration, request: Request, answer: Answer) -> int:
+    """What the policy gets to settle with of E. All that changes an answer after it was given is here."""
+    if request.skip_reading and configuration.release.skipped_reading is SkippedReading.NOTHING:
+        return 0
+    return answer.tokens
+
+
 def held_by_peer(request: Request, said: int) -> int:
     """Tokens that the peer of a request holds if its script says `said`. It leaves the prompt's last token out, so that
     its state is one from which the request can go on (`_get_remote_prefill_token_count`)."""
@@ -179,13 +186,15 @@ def decide(
         if configuration.mamba_block is not None:
             offered = policy.lookup(claims)
     N = len(request.tokens)
-    lookup = look_up(policy, configuration, pool, request.tokens, offered)
+    searched = new_pool(len(pool.refs)) if request.skip_reading else pool
+    lookup = look_up(policy, configuration, searched, request.tokens, offered)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
     answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
-    local, external = policy.settle(first_local, diverged, asked, answer.tokens, lookup.summary, N)
+    usable = usable_tokens(configuration, request, answer)
+    local, external = policy.settle(first_local, diverged, asked, usable, lookup.summary, N)
     by_group = diverged and external > 0
     from_common = not by_group and lookup.summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
@@ -216,7 +225,7 @@ def admit(
     request: Request,
     decision: Decision,
     budget: int,
-    states_this_step: frozenset[Label],
+    hidden_states: frozenset[Label],
     being_written: Set[int],
     others: Collection[Request],
     stores: Mapping[str, Store],
@@ -235,7 +244,7 @@ def admit(
         if chunk == 0:
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
-        if group.recurrent and table and pool.labels[table[-1]] in states_this_step:
+        if group.recurrent and table and pool.labels[table[-1]] in hidden_states:
             raise PutOff(same_step_state=True)
         if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
@@ -324,3 +333,34 @@ def _loads(
         for told in assignments(policy, configuration.connector, decision.answer.source, decision.external)
         if told.tokens > 0 or told.leaf.conduct.acts_unassigned
     )
+
+
+def load_again(
+    configuration: Configuration, policy: Policy, pool: Pool, request: Request, stores: Mapping[str, Store]
+) -> tuple[Pool, Request, tuple[Load, ...]]:
+    """Ask about a request whose load has completed, from where it stands, and announce what is answered
+    (`AfterLoad.ASKED_AGAIN`)."""
+    start = request.computed
+    answer, _, request = ask(configuration, policy, request, start, stores)
+    if configuration.connector is None or answer.unknown or answer.tokens == 0:
+        return pool, request, ()
+    end = start + answer.tokens
+    pool, request, _ = extend(configuration, pool, request, end)
+    loads = tuple(
+        Load(
+            request=request.name,
+            leaf=told.leaf,
+            prefix=request.tokens,
+            start=start,
+            end=end,
+            tables=request.tables,
+            local=(start,) * len(configuration.groups),
+            backed=True,
+            asynchronous=answer.asynchronous,
+        )
+        for told in assignments(policy, configuration.connector, answer.source, answer.tokens)
+        if told.tokens > 0
+    )
+    if answer.asynchronous:
+        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
+    return pool, attrs.evolve(request, computed=end), loads

@@ -15,7 +15,7 @@ from model.geometry import column_ending_at, columns_for, floor_to
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption, RunningMark, TailCopyHold
+from model.release import Adoption, Retirement, RunningMark, StateRetirement, TailCopyHold
 from model.request import Request
 from model.retention import is_kept
 
@@ -71,12 +71,26 @@ def _take_up_to(pool: Pool, table: Table, columns: int) -> tuple[Pool, Table]:
 
 def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[Pool, Request]:
     """Release what no later token reads; its columns become null. A released state can be hit until it is reused."""
+    processed = request.computed
+    if configuration.release.retirement is Retirement.PROCESSED:
+        processed = max(0, processed - request.in_flight)
     tables: list[Table] = []
     for group, table in zip(configuration.groups, request.tables, strict=True):
-        skipped = min(columns_out_of_sight(group, request.computed), len(table))
-        pool = pool.release(reversed(table[:skipped]))
-        tables.append((NULL_BLOCK,) * skipped + table[skipped:])
+        skipped = min(columns_out_of_sight(group, processed), len(table))
+        kept = _overlooked(configuration, group, request, table[:skipped])
+        pool = pool.release(block for column, block in reversed([*enumerate(table[:skipped])]) if column not in kept)
+        nulled = tuple(block if column in kept else NULL_BLOCK for column, block in enumerate(table[:skipped]))
+        tables.append(nulled + table[skipped:])
     return pool, attrs.evolve(request, tables=tuple(tables))
+
+
+def _overlooked(configuration: Configuration, group: Group, request: Request, out_of_sight: Table) -> set[int]:
+    """Columns out of sight that are not released all the same (see `StateRetirement`)."""
+    rule = configuration.release.state_retirement
+    if not group.recurrent or configuration.steps_in_flight == 1 or rule is StateRetirement.EVERY_COLUMN:
+        return set()
+    nulls = [column for column, block in enumerate(out_of_sight) if block == NULL_BLOCK]
+    return set(range(max(nulls, default=0))) - {request.last_state}
 
 
 def extend(
@@ -92,6 +106,7 @@ def extend(
     tables: list[Table] = []
     copies: list[Copy] = []
     took_state = False
+    last_state = request.last_state
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         missing = max(0, columns_for(tokens, group.block) - len(table))
         nulls = max(0, missing - 1) if group.recurrent else 0
@@ -102,6 +117,8 @@ def extend(
             copies.append(copy)
         tables.append(table + (NULL_BLOCK,) * nulls + taken[index in tails :])
         took_state |= group.recurrent and bool(taken)
+        if group.recurrent and missing and table and configuration.steps_in_flight > 1:
+            last_state = len(table) - 1
     hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
     held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
     pool = pool.touch(held)
@@ -109,7 +126,14 @@ def extend(
     unmarked = by_new_block and not ran and not took_state
     return (
         pool,
-        attrs.evolve(request, tables=tuple(tables), tails=(), unmarked=unmarked, held=request.held + held),
+        attrs.evolve(
+            request,
+            tables=tuple(tables),
+            tails=(),
+            unmarked=unmarked,
+            held=request.held + held,
+            last_state=last_state,
+        ),
         tuple(copies),
     )
 
@@ -152,5 +176,14 @@ def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
     for table in request.tables:
         pool = pool.release(reversed(table))
     return pool, attrs.evolve(
-        request, tables=(), published=(), computed=0, loads=(), started=False, tails=(), unmarked=False, held=()
+        request,
+        tables=(),
+        published=(),
+        computed=0,
+        loads=(),
+        started=False,
+        tails=(),
+        unmarked=False,
+        held=(),
+        last_state=None,
     )

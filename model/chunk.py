@@ -19,7 +19,7 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
     tail. Exempt is the prompt's last chunk, whose block decode advances to the boundary.
     """
     known = len(request.tokens)
-    tokens = min(known - start, budget)
+    tokens = min(request.scheduled_length - start, budget)
     block = configuration.chunk_grid
     prefill_end = max(request.prompt_length, known - 1)
     if block is None or start >= prefill_end:

@@ -37,6 +37,13 @@ class WorkerOrder(enum.Enum):
     COPY_BEFORE_LOAD = "copy_before_load"
 
 
+class LoadFailure(enum.Enum):
+    """What becomes of a request whose load fails (vLLM: `kv_load_failure_policy`; FAIL is the default from 0.33)."""
+
+    RECOMPUTE = "recompute"
+    FAIL = "fail"
+
+
 class ConfigurationClass(enum.Enum):
     """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
 
@@ -100,6 +107,9 @@ class Configuration:
     `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden). `retention`
     says how sparsely windows and recurrent states are cached (vLLM: `prefix_cache_retention_interval`): None for all of
     them, 0 for replay boundaries and junctions only, else also once in so many tokens.
+
+    `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
+    asynchronous scheduling, as many as stages with pipeline parallelism).
     """
 
     groups: tuple[Group, ...]
@@ -110,6 +120,8 @@ class Configuration:
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
     retention: int | None = None
+    steps_in_flight: int = 1
+    load_failure: LoadFailure = LoadFailure.RECOMPUTE
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -145,6 +157,12 @@ class Configuration:
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
+
+    @property
+    def most_states(self) -> int:
+        """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
+        flight for the state at its end."""
+        return 1 + self.steps_in_flight
 
     @property
     def chunk_grid(self) -> int | None:
@@ -200,6 +218,8 @@ def _check(configuration: Configuration) -> None:
         )
     if configuration.pool_blocks < 2:
         raise ConfigurationError(f"a pool of {configuration.pool_blocks} blocks holds nothing beside the null block")
+    if configuration.steps_in_flight < 1:
+        raise ConfigurationError(f"{configuration.steps_in_flight} steps in flight run nothing; use 1 or more")
     if configuration.budget < 1:
         raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
     for group in groups:

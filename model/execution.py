@@ -55,7 +55,8 @@ class LostWrite:
 class ChunkOutcome:
     """What became of one chunk, tokens [computed, end). `sound`: it computed what a run without a cache computes.
 
-    `copied` are the groups whose state was copied to another column; `load_failed` marks a failed synchronous load.
+    `copied` are the groups whose state was copied to another column; `load_failed` marks a synchronous load that
+    failed, now or before, if the chunk goes on from what it left.
     """
 
     request: str

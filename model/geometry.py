@@ -20,6 +20,11 @@ def column_ending_at(boundary: int, block: int) -> int:
     return columns_for(boundary, block) - 1
 
 
+def columns_written(computed: int, end: int, block: int, recurrent: bool) -> range:
+    """Columns into which a chunk [computed, end) writes: a recurrent group only into that of its last token."""
+    return range((end - 1 if recurrent else computed) // block, columns_for(end, block))
+
+
 def floor_to(tokens: int, unit: int) -> int:
     """Greatest multiple of `unit` (tokens) that is at most `tokens`."""
     return tokens - tokens % unit

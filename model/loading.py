@@ -90,7 +90,11 @@ def _restores_state(load: Load) -> bool:
 def _destinations(load: Load, index: int, group: Group) -> Iterator[tuple[int, int]]:
     """Columns of the load's interval in one group, each with its block."""
     table = load.tables[index]
-    return ((column, table[column]) for column in load.columns(index, group) if table[column] != NULL_BLOCK)
+    return (
+        (column, table[column])
+        for column in load.columns(index, group)
+        if table[column] != NULL_BLOCK and not load.fails_at(index, column)
+    )
 
 
 def _attention_writes(load: Load, index: int, group: Group) -> Iterator[LoadWrite]:

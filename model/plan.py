@@ -41,6 +41,8 @@ class Load:
     recurrent group held state@start at the announcement. `assigned` is false for a leaf that was told 0 tokens.
     `fetches` is what a leaf that keeps objects copies: it alone says what such a load restores. `held` is how many
     tokens a peer has, whose transfer `comes` or, a second time, does not.
+
+    `fails` if nothing is loaded; `failed_blocks` are entries (group, column) that alone are left out.
     """
 
     request: str
@@ -57,6 +59,20 @@ class Load:
     fetches: tuple[Fetch, ...] = ()
     held: int = 0
     comes: bool = True
+    failed_blocks: tuple[tuple[int, int], ...] = ()
+
+    def fails_at(self, index: int, column: int) -> bool:
+        """Whether the block in a column of group number `index` is not filled."""
+        return self.fails or (index, column) in self.failed_blocks
+
+    def failed(self, groups: tuple[Group, ...]) -> set[int]:
+        """Blocks that should have been filled and were not; null blocks are no destination."""
+        return {
+            table[column]
+            for index, (group, table) in enumerate(zip(groups, self.tables, strict=True))
+            for column in self.columns(index, group)
+            if table[column] and self.fails_at(index, column)
+        }
 
     def columns(self, index: int, group: Group) -> range:
         """Columns of group number `index` that the load is for: those from its adopted hit to `end`; for a recurrent

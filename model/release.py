@@ -21,6 +21,125 @@ class Adoption(enum.Enum):
     """Each group references its hits and takes its external blocks before the next group's turn (up to 0.23)."""
 
 
+class Visibility(enum.Enum):
+    """From when on a published recurrent state may be hit. A request that hits it earlier is put off."""
+
+    SAME_STEP = "same_step"
+    """At once, in the step that writes it (before vLLM #29387)."""
+    NEXT_STEP = "next_step"
+    """When the next step is scheduled, executed or not (`MambaManager.cached_blocks_this_step`)."""
+    COMMITTED = "committed"
+    """Once the step that writes it has executed. What a cancelled chunk had published is withdrawn (vLLM #56525)."""
+
+
+class AbortedChunks(enum.Enum):
+    """What becomes of the chunks of a request that is aborted while they are in flight."""
+
+    EXECUTED = "executed"
+    """They run: the worker hears of the abort with the next step (`finished_req_ids`)."""
+    CANCELLED = "cancelled"
+    """They never run (what vLLM #56525 reports of a checkpoint that was published and never written)."""
+
+
+class Retirement(enum.Enum):
+    """Up to which token the columns of a running request are retired (`remove_skipped_blocks`)."""
+
+    PROCESSED = "processed"
+    """What steps have executed (vLLM #47728, in 0.26)."""
+    SCHEDULED = "scheduled"
+    """What is scheduled, in flight included (up to 0.25)."""
+
+
+class StateRetirement(enum.Enum):
+    """Which columns of a recurrent group are looked at when superseded states are released. With one step in flight
+    both release the same."""
+
+    EVERY_COLUMN = "every_column"
+    """All, whatever null columns lie between them (`_num_retired_blocks`, from 0.30)."""
+    TO_THE_FIRST_NULL = "to_the_first_null"
+    """Back to the first null column, and the one that was last before the newest block was taken
+    (`last_state_block_idx`, up to 0.29): with steps in flight a state between null columns stays until the request
+    ends."""
+
+
+class Freeing(enum.Enum):
+    """When blocks are free that a request loses while steps in flight may still write them. With a connector only."""
+
+    FENCED = "fenced"
+    """Once the newest of these steps has executed (`defer_block_free`, vLLM #45357, in 0.24)."""
+    AT_ONCE = "at_once"
+    """At once (up to 0.23): an asynchronous load into them is not ordered after those writes."""
+
+
+class FencedVictim(enum.Enum):
+    """What happens if a running request needs blocks, and those of the request to be preempted are free only later."""
+
+    SPARED = "spared"
+    """Nobody is preempted, and the step ends there (vLLM #49675)."""
+    PREEMPTED = "preempted"
+    """It is preempted, although that frees nothing now, and so is the next one (before vLLM #49675)."""
+
+
+class Recovery(enum.Enum):
+    """What becomes of requests whose synchronous load failed (`_handle_invalid_blocks`)."""
+
+    PREEMPTED = "preempted"
+    """They are preempted with all that depends on the failed blocks, which lose their hashes (vLLM #56733)."""
+    IN_PLACE = "in_place"
+    """They keep their blocks, hashes too, and run again from their first failed block, or from 0 if there are several
+    groups; so do others that hold a failed block (0.30)."""
+    ONE_GROUP = "one_group"
+    """IN_PLACE, but with several groups the engine stops with an exception (up to 0.29, vLLM #50388)."""
+    UNNOTICED = "unnoticed"
+    """Failures are named by request, and only an asynchronous load is asked about: nothing happens (from 0.31)."""
+
+
+class FailedTransfer(enum.Enum):
+    """What becomes of a request whose asynchronous load failed."""
+
+    UNDONE = "undone"
+    """It loses its blocks and starts from a new admission (`_handle_failed_recving`)."""
+    KEPT = "kept"
+    """It goes on as if it had been loaded: the destination was bound to it when the load was announced (SGLang before
+    #30986)."""
+
+
+class AfterLoad(enum.Enum):
+    """Whether the connector is asked about a request whose asynchronous load has completed."""
+
+    NOT_ASKED = "not_asked"
+    """It goes on from R (vLLM #18232)."""
+    ASKED_AGAIN = "asked_again"
+    """It is asked from R, and what it answers is loaded as well (before vLLM #18232)."""
+
+
+class Resumption(enum.Enum):
+    """How the worker gets a request that was preempted and then loaded asynchronously."""
+
+    AS_RESUMED = "as_resumed"
+    """With all its tokens (vLLM #31583)."""
+    AS_NEW = "as_new"
+    """As one that has just arrived, with its prompt only: its status was lost while it loaded (before vLLM #31583)."""
+
+
+class SkippedReading(enum.Enum):
+    """What a request may use that is not to read the prefix cache (`skip_reading_prefix_cache`)."""
+
+    NOTHING = "nothing"
+    """Neither local hits nor external tokens (from 0.31)."""
+    EXTERNAL = "external"
+    """External tokens all the same (up to 0.30)."""
+
+
+class RunnerPosition(enum.Enum):
+    """Where the worker takes the position of a running request from."""
+
+    PLANNED = "planned"
+    """From the plan (`num_computed_tokens` of `CachedRequestData`)."""
+    OWN = "own"
+    """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
+
+
 class PromptTail(enum.Enum):
     """Where a prompt's partial tail is cached and its prefill stopped (`_cache_partial_tail_block`)."""
 
@@ -187,6 +306,18 @@ class Release:
     """The rules of one release; see each rule for what it governs."""
 
     adoption: Adoption = Adoption.ALL_HITS_FIRST
+    visibility: Visibility = Visibility.NEXT_STEP
+    aborted_chunks: AbortedChunks = AbortedChunks.EXECUTED
+    retirement: Retirement = Retirement.PROCESSED
+    state_retirement: StateRetirement = StateRetirement.EVERY_COLUMN
+    freeing: Freeing = Freeing.FENCED
+    fenced_victim: FencedVictim = FencedVictim.SPARED
+    recovery: Recovery = Recovery.PREEMPTED
+    failed_transfer: FailedTransfer = FailedTransfer.UNDONE
+    runner_position: RunnerPosition = RunnerPosition.PLANNED
+    after_load: AfterLoad = AfterLoad.NOT_ASKED
+    resumption: Resumption = Resumption.AS_RESUMED
+    skipped_reading: SkippedReading = SkippedReading.NOTHING
     prompt_tail: PromptTail = PromptTail.BELOW_LAST_TOKEN
     truncation: Truncation = Truncation.ATTENTION_COVERS
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
@@ -208,37 +339,44 @@ class Release:
 
 NEWEST = Release()
 
-_BEFORE_033 = Release(junction_retention=JunctionRetention.ITSELF)
-_BEFORE_032 = attrs.evolve(_BEFORE_033, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
-_BEFORE_030 = attrs.evolve(_BEFORE_032, replay_boundaries=ReplayBoundaries.PROMPT_END)
-_BEFORE_029 = attrs.evolve(
-    _BEFORE_030,
+_AT_032 = Release(junction_retention=JunctionRetention.ITSELF)
+_AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
+_AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
+_AT_029 = attrs.evolve(
+    _AT_030,
+    replay_boundaries=ReplayBoundaries.PROMPT_END,
+    state_retirement=StateRetirement.TO_THE_FIRST_NULL,
+    fenced_victim=FencedVictim.PREEMPTED,
+)
+_AT_028 = attrs.evolve(
+    _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
 )
-_BEFORE_028 = attrs.evolve(
-    _BEFORE_029,
+_AT_027 = attrs.evolve(
+    _AT_028,
     truncation=Truncation.EVERY_GROUP_COVERS,
     running_mark=RunningMark.NEW_STATE_BLOCK,
 )
-_BEFORE_027 = attrs.evolve(
-    _BEFORE_028, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE
-)
-_BEFORE_026 = attrs.evolve(_BEFORE_027, draft_look_ahead=DraftLookAhead.EVERY_KIND)
+_AT_026 = attrs.evolve(_AT_027, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
+_AT_024 = attrs.evolve(_AT_026, draft_look_ahead=DraftLookAhead.EVERY_KIND, retirement=Retirement.SCHEDULED)
+_AT_023 = attrs.evolve(_AT_024, adoption=Adoption.GROUP_BY_GROUP, freeing=Freeing.AT_ONCE)
 
 RELEASES: dict[str, Release] = {
-    "0.23": attrs.evolve(_BEFORE_026, adoption=Adoption.GROUP_BY_GROUP),
-    "0.24": _BEFORE_026,
-    "0.26": _BEFORE_027,
-    "0.27": _BEFORE_028,
-    "0.28": _BEFORE_029,
-    "0.29": _BEFORE_030,
-    "0.30": _BEFORE_032,
-    "0.32": _BEFORE_033,
+    "0.23": _AT_023,
+    "0.24": _AT_024,
+    "0.26": _AT_026,
+    "0.27": _AT_027,
+    "0.28": _AT_028,
+    "0.29": _AT_029,
+    "0.30": _AT_030,
+    "0.31": _AT_031,
+    "0.32": _AT_032,
     "0.33": NEWEST,
 }
-"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`, and
-the rule of 0.31 that orders queues in another way, `waiting_order`."""
+"""Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
+the rule of 0.31 that orders queues in another way, `waiting_order`, and `recovery`, for no release has one that is
+sound for several groups."""
 
 
 def rules_of(version: str) -> Release:

@@ -41,6 +41,12 @@ class Request:
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
     report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
+
+    With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
+    the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
+    output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
+    `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`). `last_state` is the column that was last
+    before the newest recurrent block was taken (see `StateRetirement`).
     """
 
     name: str
@@ -49,6 +55,7 @@ class Request:
     unsampled: Prefix
     answers: Mapping[str, tuple[ScriptedAnswer, ...]]
     asked: Mapping[str, int]
+    skip_reading: bool = False
     status: Status = Status.WAITING
     computed: int = 0
     tables: tuple[Table, ...] = ()
@@ -64,8 +71,28 @@ class Request:
     transferred: frozenset[str] = frozenset()
     reported: bool = False
     promises: frozenset[tuple[str, Label]] = frozenset()
+    placeholders: int = 0
+    in_flight: int = 0
+    stale: int = 0
+    drop_stale: bool = False
+    last_state: int | None = None
+
+    @property
+    def text(self) -> Prefix:
+        """Prompt and whole output, sampled or not."""
+        return self.tokens + self.unsampled
 
     @property
     def uncomputed(self) -> int:
-        """Known tokens that are still to be run."""
-        return len(self.tokens) - self.computed
+        """Known tokens that are still to be scheduled."""
+        return max(0, len(self.tokens) - self.computed)
+
+    @property
+    def scheduled_length(self) -> int:
+        """Known tokens and placeholders: what there is to schedule."""
+        return len(self.tokens) + self.placeholders
+
+    @property
+    def ends_in_flight(self) -> bool:
+        """Whether the chunks in flight are sure to bring its last output token."""
+        return self.placeholders > 0 and self.computed + 2 - self.placeholders >= len(self.text)

@@ -1,62 +1,68 @@
-"""What a failed synchronous load undoes.
+"""What a failed synchronous load undoes where requests are preempted for it (proposed in vLLM #56733).
 
-Mirrors the outcome of `Scheduler._update_requests_with_invalid_blocks` for several groups in 0.30 (recompute policy):
-the whole request goes back to 0 tokens, and so does every request of the step that shares a failed block.
+Each request goes back to 0 tokens with new blocks, and so does every request that shares a failed block, or one that
+was computed from it.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from model.plan import Chunk, Load, StepPlan, Table
-from model.request import Request, Status
-from model.scheduler import Scheduler, preempt
+from model.configuration import Configuration, LoadFailure
+from model.geometry import columns_written
+from model.in_flight import InFlight, Work
+from model.plan import Chunk, Table
+from model.request import Status
+from model.scheduler import Scheduler, finish, preempt
 
 
-def roll_back_failed_loads(scheduler: Scheduler, plan: StepPlan) -> tuple[Scheduler, tuple[str, ...]]:
-    """Preempt every request that holds a block of a failed load, or a block that such a request wrote in this step.
+def roll_back(scheduler: Scheduler, step: InFlight, failed: set[int]) -> tuple[Scheduler, tuple[str, ...]]:
+    """Preempt every request that has a failed block, or a block that such a request writes, in the executed step or in
+    one in flight; where failed loads are to fail requests, these end.
 
     These blocks lose their hashes. A request that is loading and had hit one of them fails with its own load. Returns
     the requests that were rolled back: what they read, wrote or sampled in the step counts for nothing.
     """
-    poisoned = {block for load in plan.loads if load.fails for block in _destinations(scheduler, load)}
-    if not poisoned:
-        return scheduler, ()
+    configuration = scheduler.configuration
+    poisoned = set(failed)
     affected: list[str] = []
-    pending = list(plan.chunks)
-    while hit := [chunk for chunk in pending if poisoned & _blocks(scheduler.requests[chunk.request].tables)]:
-        for chunk in hit:
-            pending.remove(chunk)
+    pending = [chunk for each in (step, *scheduler.in_flight) for chunk in each.chunks]
+    while hit := [(chunk, work) for chunk, work in pending if poisoned & _blocks(work.tables)]:
+        for chunk, work in hit:
+            pending.remove((chunk, work))
+            poisoned |= _written(configuration, chunk, work)
             affected.append(chunk.request)
-            poisoned |= _written(scheduler, chunk)
     for name, request in scheduler.requests.items():
         if request.status is Status.LOADING and poisoned & _blocks(request.tables):
             scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], hit_withdrawn=True))
     scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(poisoned))
-    for name in reversed(affected):
-        scheduler = preempt(scheduler, name)
-    return scheduler, tuple(affected)
+    rolled_back = tuple(dict.fromkeys(affected))
+    for name in reversed(rolled_back):
+        scheduler = _restarted(scheduler, name, poisoned)
+    return scheduler, rolled_back
+
+
+def _restarted(scheduler: Scheduler, name: str, poisoned: set[int]) -> Scheduler:
+    """The request starts again, or ends, unless it did either in between; its output in flight is dropped."""
+    request = scheduler.requests.get(name)
+    if request is None:
+        return scheduler
+    if request.status is Status.RUNNING and poisoned & _blocks(request.tables):
+        if scheduler.configuration.load_failure is LoadFailure.FAIL:
+            return finish(scheduler, name)
+        return preempt(scheduler, name, drop_output=True)
+    return scheduler.with_request(attrs.evolve(request, drop_stale=request.stale > 0))
 
 
 def _blocks(tables: tuple[Table, ...]) -> set[int]:
     return {block for table in tables for block in table if block}
 
 
-def _destinations(scheduler: Scheduler, load: Load) -> set[int]:
+def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[int]:
+    """Blocks that the chunk writes."""
     return {
         table[column]
-        for index, (group, table) in enumerate(zip(scheduler.configuration.groups, load.tables, strict=True))
-        for column in load.columns(index, group)
+        for group, table in zip(configuration.groups, work.tables, strict=True)
+        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
         if table[column]
-    }
-
-
-def _written(scheduler: Scheduler, chunk: Chunk) -> set[int]:
-    """Blocks that the chunk wrote: attention from its first token on, recurrent the running block."""
-    request: Request = scheduler.requests[chunk.request]
-    return {
-        block
-        for group, table in zip(scheduler.configuration.groups, request.tables, strict=True)
-        for block in table[-1 if group.recurrent else chunk.computed // group.block :]
-        if block
     }

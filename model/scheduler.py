@@ -1,7 +1,7 @@
 """The scheduler side: who runs in a step, and what becomes of requests between steps. It decides; it sees no content.
 
-Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv`, `update_from_output` and
-`finish_requests` (vllm/v1/core/sched/scheduler.py), first come first served, one step in flight.
+Mirrors `Scheduler.schedule`, `_preempt_request`, `_update_waiting_for_remote_kv` and `finish_requests`
+(vllm/v1/core/sched/scheduler.py, async_scheduler.py), first come first served.
 """
 
 from __future__ import annotations
@@ -11,19 +11,32 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from model import store as storing
-from model.admission import Admission, PutOff, admit, decide
+from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
-from model.configuration import Configuration
+from model.configuration import Configuration, LoadFailure
 from model.connector import Leaf, leaves_of
 from model.geometry import column_ending_at, columns_for
-from model.plan import Chunk, Copy, Save, StepPlan, Table
+from model.in_flight import InFlight, Work
+from model.plan import Chunk, Copy, Load, Save, StepPlan, Table
 from model.policy import Policy
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
-from model.release import Reservation, SharedTail, WaitingOrder
+from model.release import (
+    AbortedChunks,
+    AfterLoad,
+    FailedTransfer,
+    FencedVictim,
+    Freeing,
+    Reservation,
+    Resumption,
+    SharedTail,
+    Visibility,
+    WaitingOrder,
+)
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.store import Store
+from model.tokens import UNKNOWN_TOKEN
 
 
 @attrs.frozen
@@ -32,7 +45,7 @@ class Scheduler:
     `WaitingOrder`).
 
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
-    each leaf that keeps objects.
+    each leaf that keeps objects. `in_flight` are the steps that were planned and not executed yet, the oldest first.
     """
 
     configuration: Configuration
@@ -43,6 +56,7 @@ class Scheduler:
     skipped: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     stores: Mapping[str, Store] = attrs.Factory(dict)
+    in_flight: tuple[InFlight, ...] = ()
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
@@ -97,16 +111,68 @@ def schedule(scheduler: Scheduler, policy: Policy, budget: int) -> Scheduled:
     return step.finish()
 
 
-def preempt(scheduler: Scheduler, name: str) -> Scheduler:
-    """Free all blocks of a running request and put it back in front of the waiting queue."""
-    pool, request = free(scheduler.pool, scheduler.requests[name])
+def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Scheduler:
+    """Free all blocks of a running request and put it back in front of the waiting queue. The output of its chunks in
+    flight is still delivered, before it runs again, unless it is to be dropped."""
+    scheduler = _free_blocks(scheduler, name)
+    request = scheduler.requests[name]
+    request = attrs.evolve(
+        request,
+        status=Status.WAITING,
+        prefilling=False,
+        placeholders=0,
+        stale=request.in_flight,
+        drop_stale=bool(request.in_flight) and (drop_output or (request.drop_stale and request.stale > 0)),
+    )
     return attrs.evolve(
-        scheduler.with_request(attrs.evolve(request, status=Status.WAITING, prefilling=False)),
-        pool=pool,
+        scheduler.with_request(request),
         running=_without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
         dropped=(*scheduler.dropped, name),
     )
+
+
+def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
+    """The request loses its blocks. While steps in flight may still write them, an asynchronous load into them is not
+    ordered after these writes; then they are free only once these have executed (`_free_request_blocks`)."""
+    request = scheduler.requests[name]
+    if not _fenced(scheduler, request):
+        pool, request = free(scheduler.pool, request)
+        return attrs.evolve(scheduler.with_request(request), pool=pool)
+    blocks = (*request.held, *reversed([block for table in request.tables for block in table]))
+    newest = max(index for index, step in enumerate(scheduler.in_flight) if step.plan.chunks)
+    step = scheduler.in_flight[newest]
+    held = attrs.evolve(step, freed=step.freed + blocks)
+    in_flight = (*scheduler.in_flight[:newest], held, *scheduler.in_flight[newest + 1 :])
+    _, request = free(scheduler.pool, request)
+    return attrs.evolve(scheduler.with_request(request), in_flight=in_flight)
+
+
+def _fenced(scheduler: Scheduler, request: Request) -> bool:
+    """Whether the blocks of `request`, if it loses them now, are not free yet (`_request_blocks_can_be_freed`)."""
+    configuration = scheduler.configuration
+    fences = configuration.connector is not None and configuration.release.freeing is Freeing.FENCED
+    return fences and request.in_flight > 0
+
+
+def abort(scheduler: Scheduler, name: str) -> Scheduler:
+    """The client gives up a request. If its chunks in flight never run, what they published is withdrawn under
+    `Visibility.COMMITTED`."""
+    rules = scheduler.configuration.release
+    if rules.aborted_chunks is AbortedChunks.CANCELLED:
+        if rules.visibility is Visibility.COMMITTED:
+            blocks = [block for step in scheduler.in_flight for block in step.work.get(name, Work()).published]
+            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
+        scheduler = attrs.evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
+    return finish(scheduler, name)
+
+
+def _cancelled(step: InFlight, name: str) -> InFlight:
+    """The step in flight without the chunk of `name`, and without what was to be saved of it."""
+    chunks = tuple(chunk for chunk in step.plan.chunks if chunk.request != name)
+    work = {other: what for other, what in step.work.items() if other != name}
+    saves = tuple(save for save in step.plan.saves if save.request != name)
+    return attrs.evolve(step, plan=attrs.evolve(step.plan, chunks=chunks, saves=saves), work=work)
 
 
 def finish(scheduler: Scheduler, name: str) -> Scheduler:
@@ -115,12 +181,12 @@ def finish(scheduler: Scheduler, name: str) -> Scheduler:
     if request.status is Status.LOADING:
         aborted = attrs.evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
         return attrs.evolve(scheduler.with_request(aborted), skipped=_without(scheduler.skipped, name))
-    pool = scheduler.pool
     if scheduler.configuration.connector is not None and request.tables:
         # The connector is shown the blocks that are still of use (`_connector_finished`).
-        pool, request = retire(scheduler.configuration, pool, request)
-    pool, _ = free(pool, request)
-    return attrs.evolve(scheduler.without_request(name), pool=pool, dropped=(*scheduler.dropped, name))
+        pool, request = retire(scheduler.configuration, scheduler.pool, request)
+        scheduler = attrs.evolve(scheduler.with_request(request), pool=pool)
+    scheduler = _free_blocks(scheduler, name).without_request(name)
+    return attrs.evolve(scheduler, dropped=(*scheduler.dropped, name))
 
 
 def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
@@ -128,7 +194,12 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
     request = scheduler.requests[name]
     if request.status is Status.ABORTED_LOADING:
         return finish(scheduler, name)
-    status = Status.LOADED if succeeded and not request.hit_withdrawn else Status.LOAD_FAILED
+    loaded = (succeeded and not request.hit_withdrawn) or (
+        scheduler.configuration.release.failed_transfer is FailedTransfer.KEPT
+    )
+    if not loaded and scheduler.configuration.load_failure is LoadFailure.FAIL:
+        return finish(scheduler.with_request(attrs.evolve(request, status=Status.LOAD_FAILED)), name)
+    status = Status.LOADED if loaded else Status.LOAD_FAILED
     more = any(load.leaf.conduct.reports_unassigned and not load.assigned for load in request.loads)
     return scheduler.with_request(attrs.evolve(request, status=status, reported=more))
 
@@ -138,22 +209,6 @@ def second_report(scheduler: Scheduler) -> str:
     ended (`_update_from_kv_xfer_finished`); empty if none does."""
     names = [name for name, request in scheduler.requests.items() if request.reported]
     return f"{names[0]} does not wait for a load, and a second leaf reports that it has ended" if names else ""
-
-
-def sample(scheduler: Scheduler, plan: StepPlan) -> Scheduler:
-    """After the step: every request that ran its last known token gets the next one, or ends with its output."""
-    for chunk in plan.chunks:
-        request = scheduler.requests.get(chunk.request)
-        if request is None or request.status is not Status.RUNNING or request.uncomputed:
-            continue
-        if len(request.unsampled) <= 1:
-            scheduler = finish(scheduler, chunk.request)
-        else:
-            sampled = attrs.evolve(
-                request, tokens=request.tokens + request.unsampled[:1], unsampled=request.unsampled[1:]
-            )
-            scheduler = scheduler.with_request(sampled)
-    return scheduler
 
 
 def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
@@ -171,7 +226,12 @@ class _Step:
         self.saves: dict[tuple[str, Label], Save] = {}
         self.admissions: list[Admission] = []
         self.copies: list[Copy] = []
-        self.states_this_step: frozenset[Label] = frozenset()
+        self.loads: list[Load] = []
+        self.hidden_states: frozenset[Label] = frozenset()
+        """Published recurrent states that may not be hit yet."""
+        if scheduler.configuration.release.visibility is Visibility.COMMITTED:
+            self.hidden_states = self.hidden_states.union(*(step.states for step in scheduler.in_flight))
+        self.work: dict[str, Work] = {}
         self.being_written: set[int] = set()
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
@@ -186,7 +246,7 @@ class _Step:
             name = self.scheduler.running[position]
             request = self.scheduler.requests[name]
             count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
-            if count == 0:
+            if count == 0 or request.ends_in_flight:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
@@ -200,12 +260,12 @@ class _Step:
                 if copy.replaces:
                     # The worker only ever appends to the table of a running request.
                     grown[copy.group] = (copy.destination, *grown[copy.group])
-            self._plan_chunk(name, count, tuple(grown))
+            self._plan_chunk(name, count, tuple(grown), len(request.text))
             position += 1
 
     def _make_room(self, name: str, tokens: int) -> tuple[Copy, ...] | None:
         """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
-        was preempted itself."""
+        was preempted itself, or if preempting does not help now."""
         while True:
             try:
                 pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
@@ -214,6 +274,9 @@ class _Step:
                 return None
             except PoolExhausted:
                 victim = self.scheduler.running[-1]
+                spared = self.scheduler.configuration.release.fenced_victim is FencedVictim.SPARED
+                if spared and _fenced(self.scheduler, self.scheduler.requests[victim]):
+                    return None
                 self.scheduler = preempt(self.scheduler, victim)
                 self.preempted.append(victim)
                 if victim == name:
@@ -254,7 +317,7 @@ class _Step:
         """Copies are made when the step runs; a recurrent state that moved to one cannot be hit before."""
         self.copies += copies
         labels = (self.scheduler.pool.labels[copy.destination] for copy in copies if not copy.replaces)
-        self.states_this_step |= {label for label in labels if label is not None}
+        self._hide(frozenset(label for label in labels if label is not None))
 
     def admit_waiting(self) -> None:
         """Skipped requests before waiting ones, in order, until one cannot be admitted."""
@@ -266,6 +329,12 @@ class _Step:
                 skipped_now.append(name)
                 continue
             self._promote(name)
+            request = self.scheduler.requests[name]
+            if request.stale and not request.drop_stale:
+                # Its output in flight is still to be delivered: run now, it would be sampled twice.
+                self._dequeue(name)
+                skipped_now.append(name)
+                continue
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
             except ReservationTooLow as broken:
@@ -305,7 +374,7 @@ class _Step:
         pool = self.scheduler.pool
         if request.status is Status.LOADED:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
-            self.states_this_step |= states
+            self._hide(states)
             self._plan_saves(request, request.computed, states)
             # On a full hit the last token is run again, for logits.
             request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
@@ -317,13 +386,24 @@ class _Step:
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
-        """Run a request whose tokens were loaded; it is not asked again."""
+        """Run a request whose tokens were loaded; True if it has to wait, for another load."""
         request = self.scheduler.requests[name]
+        if self.scheduler.configuration.release.after_load is AfterLoad.ASKED_AGAIN:
+            pool, request, loads = load_again(
+                self.scheduler.configuration, self.policy, self.scheduler.pool, request, self.scheduler.stores
+            )
+            self.loads += loads
+            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            if request.status is Status.LOADING:
+                return True
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
         pool, request, copies = self._extended(request, request.computed + count)
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies)
+        known = len(request.text)
+        if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
+            known = request.prompt_length
+        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies, known)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -345,7 +425,7 @@ class _Step:
                 request,
                 decision,
                 self.budget,
-                self.states_this_step,
+                self.hidden_states,
                 self.being_written,
                 self.scheduler.requests.values(),
                 stores,
@@ -356,6 +436,7 @@ class _Step:
             return True
         self.admissions.append(admission)
         self.allotments += admission.allotments
+        self.loads += admission.loads
         if admission.chunk == 0:
             request = attrs.evolve(request, prefilling=self._reserves)
             self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
@@ -363,7 +444,7 @@ class _Step:
             return True
         if admission.loads:
             self._note_writes(request, decision.local, decision.resume)
-        self._run(pool, request, admission.chunk, admission.copies)
+        self._run(pool, request, admission.chunk, admission.copies, len(request.text))
         return False
 
     @property
@@ -371,25 +452,27 @@ class _Step:
         """Whether blocks are kept free for prefills that have begun."""
         return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
 
-    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...]) -> None:
+    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int) -> None:
+        """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
         if count < request.uncomputed:
             request = attrs.evolve(request, prefilling=self._reserves)
         self.scheduler = attrs.evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
-        self._plan_chunk(request.name, count, request.tables)
+        self._plan_chunk(request.name, count, request.tables, known)
 
-    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...]) -> None:
+    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int) -> None:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
             self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
         )
-        self.states_this_step |= states
+        self._hide(states)
+        end = request.computed + count
         chunk = Chunk(
             request=name,
-            prefix=request.tokens[: request.computed + count],
+            prefix=(request.text[:known] + (UNKNOWN_TOKEN,) * end)[:end],
             computed=request.computed,
             count=count,
             starts=not request.started,
@@ -400,8 +483,19 @@ class _Step:
         self._tell_stores(chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = attrs.evolve(request, computed=request.computed + count, started=True)
+        request = attrs.evolve(
+            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
+        )
+        labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
+        blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
+        self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
+        if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
+            request = attrs.evolve(request, placeholders=request.placeholders + 1)
         self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+
+    def _hide(self, states: frozenset[Label]) -> None:
+        if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
+            self.hidden_states |= states
 
     def _tell_stores(self, chunk: Chunk) -> None:
         for leaf in self._store_leaves():
@@ -445,15 +539,21 @@ class _Step:
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
             chunks=tuple(self.chunks),
-            loads=tuple(load for admission in self.admissions for load in admission.loads if not load.asynchronous),
+            loads=tuple(load for load in self.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
             taken=pool.taken,
             copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
-        cleared = attrs.evolve(self.scheduler, dropped=(), pool=attrs.evolve(pool, taken=()))
+        step = InFlight(plan, tuple(self.admissions), self.work)
+        planned = attrs.evolve(
+            self.scheduler,
+            dropped=(),
+            pool=attrs.evolve(pool, taken=()),
+            in_flight=(*self.scheduler.in_flight, step),
+        )
         return Scheduled(
-            scheduler=cleared,
+            scheduler=planned,
             plan=plan,
             admissions=tuple(self.admissions),
             asked_again=tuple(self.asked_again),

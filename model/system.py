@@ -9,23 +9,38 @@ from collections.abc import Mapping
 
 import attrs
 
-from model import saving
+from model import output, saving
 from model import scheduler as scheduling
 from model import worker as working
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.admission import Admission
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
 from model.geometry import columns_for
-from model.loading import lacks_objects
-from model.plan import Save, StepPlan
+from model.in_flight import InFlight
+from model.loading import lacks_objects, writes_of
+from model.plan import Load, Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
+from model.recovery import recover
 from model.request import Request, Status
 from model.reservation import Allotment
-from model.rollback import roll_back_failed_loads
 from model.scheduler import Scheduler
 from model.store import Store
 from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
@@ -51,21 +66,25 @@ class System:
 class Observation:
     """One action, or one step of it, as the properties see it.
 
-    For a step: the plan, its execution, the admissions, the requests that were put off for a state of this step, whose
-    connector did not know (`asked_again`), that were preempted, and that a failed load rolled back; `allotments` are
-    the blocks that were estimated and taken for requests. `flushed` are saves that were done before the step wrote
-    anything, `saved` those after it, or by the action.
+    Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
+    not written yet, whose connector did not know (`asked_again`), and that were preempted, and in `allotments` the
+    blocks that were estimated and taken for requests. Where one was executed: its plan, its execution, the admissions
+    that it `started`, the requests that a failed load rolled back, and the saves: those that were `flushed` before the
+    step wrote anything, and those `saved` after it, or by the action. With several steps in flight these are different
+    actions.
     """
 
     action: Action
     before: System
     after: System
+    planned: StepPlan | None = None
     plan: StepPlan | None = None
     execution: Execution | None = None
     admissions: tuple[Admission, ...] = ()
     put_off: tuple[str, ...] = ()
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
     allotments: tuple[Allotment, ...] = ()
     flushed: tuple[Save, ...] = ()
@@ -85,6 +104,12 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
         case Step():
             after, observation = _step(system, policy, action)
             return after, (observation,)
+        case Schedule():
+            after, observation = _schedule(system, policy, action)
+            return after, (observation,)
+        case Execute():
+            after, observation = _execute(system, action)
+            return after, (observation,)
         case Drain():
             return _drain(system, policy, action)
         case EndSaves():
@@ -100,7 +125,7 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             after = _end_load(system, action)
         case Abort():
             _request(system, action.request)
-            after = attrs.evolve(system, scheduler=scheduling.finish(system.scheduler, action.request))
+            after = attrs.evolve(system, scheduler=scheduling.abort(system.scheduler, action.request))
         case Preempt():
             if not system.scheduler.running:
                 raise IllegalAction("nothing is running that could be preempted")
@@ -143,6 +168,7 @@ def _arrive(system: System, action: Arrive) -> System:
         unsampled=output,
         answers={answers.leaf: answers.answers for answers in action.answers},
         asked={},
+        skip_reading=action.skip_reading,
     )
     scheduler = system.scheduler.with_request(request)
     return attrs.evolve(
@@ -154,31 +180,75 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one. A partial tail that it hits is held until it is copied."""
+    loaded or hit one included, and the running one of each step in flight. A partial tail that it hits is held until it
+    is copied."""
     return sum(
-        (min(2, columns_for(tokens, group.block)) if group.recurrent else columns_for(tokens, group.block))
+        min(configuration.most_states if group.recurrent else tokens, columns_for(tokens, group.block))
         + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
 
 
 def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System, Observation]:
-    budget = system.configuration.budget if action.budget is None else action.budget
-    planned = scheduling.schedule(system.scheduler, policy, budget)
-    failed = action.failed_loads if isinstance(action, Step) else ()
-    objects = system.worker.objects
-    loads = tuple(
-        attrs.evolve(load, fails=load.request in failed or lacks_objects(load, objects)) for load in planned.plan.loads
+    if system.scheduler.in_flight:
+        raise IllegalAction("steps are in flight; use schedule and execute, or drain")
+    system, scheduled = _schedule(system, policy, action)
+    system, executed = _execute(system, action)
+    observation = attrs.evolve(
+        scheduled,
+        after=system,
+        plan=executed.plan,
+        execution=executed.execution,
+        started=executed.started,
+        rolled_back=executed.rolled_back,
+        flushed=executed.flushed,
+        saved=executed.saved,
     )
-    plan = attrs.evolve(planned.plan, loads=loads)
-    announced = (load for admission in planned.admissions for load in admission.loads)
-    scheduler, flushed = saving.before_step(planned.scheduler, plan, announced)
-    worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
-    scheduler, rolled_back = roll_back_failed_loads(scheduler, plan)
-    scheduler, saved = saving.announce(scheduler, (save for save in plan.saves if save.request not in rolled_back))
-    worker = working.save(worker, saved)
-    scheduler = scheduling.sample(scheduler, plan)
+    return system, observation
+
+
+def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -> tuple[System, Observation]:
+    configuration = system.configuration
+    if len(system.scheduler.in_flight) >= configuration.steps_in_flight:
+        raise IllegalAction(f"{configuration.steps_in_flight} steps are in flight already; execute one first")
+    if isinstance(action, Schedule) and configuration.steps_in_flight == 1:
+        raise IllegalAction("with one step in flight a step is scheduled and executed at once; use step")
+    budget = configuration.budget if action.budget is None else action.budget
+    planned = scheduling.schedule(system.scheduler, policy, budget)
     assertion = planned.assertion or scheduling.second_report(system.scheduler)
+    after = attrs.evolve(system, scheduler=planned.scheduler, assertion=assertion)
+    observation = Observation(
+        action=action,
+        before=system,
+        after=after,
+        planned=planned.plan,
+        admissions=planned.admissions,
+        put_off=planned.put_off,
+        asked_again=planned.asked_again,
+        preempted=planned.preempted,
+        allotments=planned.allotments,
+    )
+    return after, observation
+
+
+def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Observation]:
+    if not system.scheduler.in_flight:
+        raise IllegalAction("no step is in flight; schedule one first")
+    step = system.scheduler.in_flight[0]
+    loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
+    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
+    announced = (load for admission in step.admissions for load in admission.loads)
+    scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
+    worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
+    scheduler, sampled = output.settle(scheduler)
+    recovered = recover(scheduler, step)
+    counting = [save for save in plan.saves if save.request not in recovered.rolled_back]
+    scheduler, saved = saving.announce(recovered.scheduler, counting)
+    worker = working.save(worker, saved)
+    sampled = () if recovered.assertion else sampled
+    scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
+    assertion = system.assertion or recovered.assertion
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
@@ -186,20 +256,28 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         after=after,
         plan=plan,
         execution=execution,
-        admissions=planned.admissions,
-        put_off=planned.put_off,
-        asked_again=planned.asked_again,
-        preempted=planned.preempted,
-        rolled_back=rolled_back,
-        allotments=planned.allotments,
+        started=step.admissions,
+        rolled_back=recovered.rolled_back,
         flushed=flushed,
         saved=saved,
     )
     return after, observation
 
 
+def _failing(load: Load, action: Step | Execute | Drain, worker: Worker) -> Load:
+    """The load with what `action` says of its failure; one that lacks an object fails in any case."""
+    if isinstance(action, Drain):
+        return attrs.evolve(load, fails=lacks_objects(load, worker.objects))
+    blocks = tuple((block.group, block.column) for block in action.failed_blocks if block.request == load.request)
+    fails = load.request in action.failed_loads or lacks_objects(load, worker.objects)
+    return attrs.evolve(load, fails=fails, failed_blocks=blocks)
+
+
 def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:
     observations: list[Observation] = []
+    while system.scheduler.in_flight:
+        system, observation = _execute(system, action)
+        observations.append(observation)
     tokens = sum(len(system.texts[name]) for name in system.scheduler.requests)
     for _ in range(4 * tokens + 4):
         system, observation = _step(system, policy, action)
@@ -285,10 +363,20 @@ def _end_load(system: System, action: EndLoad) -> System:
         promised = f"{load.leaf.name} promised [{load.start}, {load.end}) to {action.request}, and objects are gone"
         return attrs.evolve(system, assertion=promised)
     worker = system.worker
+    written: set[int] = set()
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
+        ended = attrs.evolve(load, fails=not action.succeeded)
+        written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
-    return attrs.evolve(system, scheduler=scheduler, worker=worker)
+    # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
+    in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
+    return attrs.evolve(system, scheduler=attrs.evolve(scheduler, in_flight=in_flight), worker=worker)
+
+
+def _without_wiping(step: InFlight, blocks: set[int]) -> InFlight:
+    taken = tuple(block for block in step.plan.taken if block not in blocks)
+    return attrs.evolve(step, plan=attrs.evolve(step.plan, taken=taken))
 
 
 def _preempt_last(system: System) -> System:
@@ -297,10 +385,14 @@ def _preempt_last(system: System) -> System:
 
 def _reset(system: System) -> System:
     while system.scheduler.running:
-        system = _preempt_last(system)
+        last = system.scheduler.running[-1]
+        scheduler = scheduling.preempt(system.scheduler, last, drop_output=True)
+        system = attrs.evolve(system, scheduler=scheduler)
     pool = system.scheduler.pool
     if any(pool.refs):
-        raise IllegalAction("the prefix cache cannot be reset while loads hold blocks (vLLM raises here as well)")
+        raise IllegalAction(
+            "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
+        )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
     system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
     for name in system.scheduler.stores:

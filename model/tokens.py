@@ -9,6 +9,9 @@ from model.errors import ConfigurationError
 Token = str
 Prefix = tuple[Token, ...]
 
+UNKNOWN_TOKEN: Token = "?"
+"""What a worker takes a token for that it was not told; no text has it."""
+
 
 @attrs.frozen
 class Segment:

@@ -14,11 +14,13 @@ import attrs
 
 from model.configuration import Configuration, Group, WorkerOrder
 from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
-from model.geometry import column_ending_at, columns_for
+from model.geometry import column_ending_at, columns_for, columns_written
 from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
+from model.release import RunnerPosition
+from model.tokens import UNKNOWN_TOKEN, Prefix
 
 
 @attrs.frozen
@@ -26,12 +28,15 @@ class Mirror:
     """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
 
     The scheduler nulls columns without telling the worker, so old columns may name blocks that others own by now.
-    `sound` is false if its last chunk read wrongly; then each later one does, for it reads what that one wrote.
+    `sound` is false if its last chunk read wrongly; then each later one does, for it reads what that one wrote, and
+    `load_failed` says that this began with a load that failed. `computed` is how far it has run, in tokens.
     """
 
     tables: tuple[Table, ...]
     running_column: int | None = None
     sound: bool = True
+    load_failed: bool = False
+    computed: int = 0
 
     def block(self, group: int, column: int) -> int:
         """Block in a column; a column that the table does not have reads as null (tables are padded with zeros)."""
@@ -51,6 +56,20 @@ class Worker:
 def new_worker(configuration: Configuration) -> Worker:
     """A worker whose memory holds nothing and that knows no requests."""
     return Worker(empty_memory(configuration.pool_blocks))
+
+
+def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: Mapping[str, Prefix]) -> StepPlan:
+    """The plan as the worker runs it: under `RunnerPosition.OWN` a running request goes on where it was. Tokens that no
+    request has yet are unknown."""
+    if configuration.release.runner_position is RunnerPosition.PLANNED:
+        return plan
+    chunks: list[Chunk] = []
+    for chunk in plan.chunks:
+        computed = chunk.computed if chunk.starts else worker.mirrors[chunk.request].computed
+        end = computed + chunk.count
+        prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:end]
+        chunks.append(attrs.evolve(chunk, computed=computed, prefix=prefix))
+    return attrs.evolve(plan, chunks=tuple(chunks))
 
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
@@ -81,6 +100,29 @@ def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
     for each in saves:
         objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
     return attrs.evolve(worker, objects=objects)
+
+
+def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
+    """Blocks that are still written when `plans` are executed in turn: by synchronous loads and by chunks."""
+    written: set[int] = set()
+    mirrors = worker.mirrors
+    for plan in plans:
+        mirrors = _updated(mirrors, plan)
+        written.update(copy.destination for copy in plan.copies)
+        written.update(write.block for load in plan.loads for write in writes_of(configuration, load, worker.objects))
+        for chunk in plan.chunks:
+            written.update(written_by(configuration, mirrors[chunk.request], chunk))
+    return frozenset(written)
+
+
+def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> set[int]:
+    """Blocks that a chunk writes, the null block left out."""
+    written = {
+        mirror.block(index, column)
+        for index, group in enumerate(configuration.groups)
+        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+    }
+    return written - {NULL_BLOCK}
 
 
 def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
@@ -182,7 +224,8 @@ class _Execution:
             running_column = column_ending_at(chunk.end, block)
             state = RecurrentState(group, chunk.prefix[: chunk.end]) if sound else TAINTED
             self.memory = self.memory.write(mirror.block(group, running_column), state)
-        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound)
+        failed = not sound and (self._load_failed(chunk) or (mirror.load_failed and not chunk.starts))
+        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.end)
 
     def _outcome(self, chunk: Chunk, *, sound: bool) -> ChunkOutcome:
         return ChunkOutcome(
@@ -192,8 +235,12 @@ class _Execution:
             starts=chunk.starts,
             sound=sound,
             copied=tuple(group for request, group in self.copies if request == chunk.request),
-            load_failed=any(load.request == chunk.request and load.fails for load in self.synchronous),
+            load_failed=self._load_failed(chunk) or self.mirrors[chunk.request].load_failed,
         )
+
+    def _load_failed(self, chunk: Chunk) -> bool:
+        loads = (load for load in self.synchronous if load.request == chunk.request)
+        return any(load.fails or load.failed_blocks for load in loads)
 
     def _bad_state_reads(self, chunk: Chunk) -> Iterator[BadRead]:
         """The state the chunk starts from is read in the column where it ends; a wrong one was perhaps copied there."""
@@ -244,8 +291,7 @@ class _Execution:
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            first = chunk.end - 1 if spec.recurrent else chunk.computed
-            for column in range(first // spec.block, columns_for(chunk.end, spec.block)):
+            for column in columns_written(chunk.computed, chunk.end, spec.block, spec.recurrent):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 

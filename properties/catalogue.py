@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from properties.invariant import Invariant, Kind, Setting, Sometimes, Status
-from properties.invariants import blocks, completeness, connector, content, geometry, hit, sometimes, tail_events
+from properties.invariants import (
+    blocks,
+    completeness,
+    connector,
+    content,
+    events_in_flight,
+    geometry,
+    hit,
+    sometimes,
+    tail_events,
+)
 
 __all__ = ["EVENTS", "INVARIANTS", "Invariant", "Kind", "Setting", "Sometimes", "Status", "applicable_events"]
 
@@ -12,7 +22,9 @@ INVARIANTS: dict[str, Invariant] = {
 }
 """Id -> invariant, in the order in which they are told."""
 
-EVENTS: dict[str, Sometimes] = {entry.id: entry for theme in (sometimes, tail_events) for entry in theme.ENTRIES}
+EVENTS: dict[str, Sometimes] = {
+    entry.id: entry for theme in (sometimes, tail_events, events_in_flight) for entry in theme.ENTRIES
+}
 """Id -> event of kind SOMETIMES."""
 
 

@@ -12,10 +12,26 @@ import hypothesis.stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    FailedBlock,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.configuration import Configuration, Eviction
 from model.connector import Connector, Leaf
 from model.errors import IllegalAction
+from model.plan import Load
 from model.policy import Policy
 from model.release import NEWEST, Release
 from model.request import Status
@@ -194,21 +210,42 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def step(self) -> None:
         """One step; also what remains to be done when nothing else is possible."""
         if self._alive:
-            self._act(Step())
+            self._act(Execute() if self._in_flight else Step())
+
+    @property
+    def _in_flight(self) -> int:
+        return 0 if self.system is None else len(self.system.scheduler.in_flight)
+
+    @property
+    def _may_schedule_ahead(self) -> bool:
+        return self.configuration is not None and max(1, self._in_flight) < self.configuration.steps_in_flight
 
     @precondition(lambda self: self._alive and self._with_status(Status.WAITING))
     @rule()
     def step_with_failing_loads(self) -> None:
-        """A step in which every synchronous load fails."""
+        """A step in which every synchronous load fails, or of each only the last block."""
         assert self.system is not None
+        while self._alive and self._may_schedule_ahead:
+            self._act(Schedule())
         try:
-            _, observations = apply(self.system, self.campaign.policy, Step())
+            step = Execute() if self._in_flight else Step()
+            _, observations = apply(self.system, self.campaign.policy, step)
         except PolicyRaised:
             return
         plan = observations[0].plan
-        failed = tuple(sorted({load.request for load in plan.loads})) if plan is not None else ()
-        if failed:
-            self._act(Step(failed_loads=failed))
+        loads = plan.loads if plan is not None else ()
+        if not loads:
+            return
+        if Feature.FAILED_BLOCKS in self.campaign.features and len(self.actions) % 2:
+            self._act(attrs.evolve(step, failed_blocks=tuple(map(self._last_block, loads))))
+        else:
+            self._act(attrs.evolve(step, failed_loads=tuple(sorted({load.request for load in loads}))))
+
+    def _last_block(self, load: Load) -> FailedBlock:
+        """The block at the end of the load in one of the groups."""
+        assert self.configuration is not None
+        index = len(self.actions) // 2 % len(self.configuration.groups)
+        return FailedBlock(load.request, index, load.columns(index, self.configuration.groups[index])[-1])
 
     @precondition(lambda self: self._alive and self._requests)
     @rule()
@@ -330,6 +367,25 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Reset())
 
 
+class InFlightMachine(EngineMachine):
+    """A run in which steps may be scheduled ahead; other campaigns draw as if these rules did not exist."""
+
+    @precondition(lambda self: self._alive and self._requests and self._may_schedule_ahead)
+    @rule()
+    def schedule(self) -> None:
+        """A step is planned, and executed later."""
+        self._act(Schedule())
+
+    @precondition(lambda self: self._can_arrive and self._requests and self._may_schedule_ahead)
+    @rule(data=st.data())
+    def arrive_between_steps(self, data: st.DataObject) -> None:
+        """A request arrives between two steps that are in flight together."""
+        self._act(Schedule())
+        self.arrive(data)
+        if self._alive and self._may_schedule_ahead:
+            self._act(Schedule())
+
+
 def has_gone_wrong(observation: Observation) -> bool:
     """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
@@ -340,7 +396,8 @@ def has_gone_wrong(observation: Observation) -> bool:
 
 def machine_for(campaign: Campaign) -> type[EngineMachine]:
     """The machine class of a campaign."""
-    return type("EngineRun", (EngineMachine,), {"campaign": campaign})
+    base = InFlightMachine if Feature.STEPS_IN_FLIGHT in campaign.features else EngineMachine
+    return type("EngineRun", (base,), {"campaign": campaign})
 
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:
@@ -350,4 +407,6 @@ def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]
         kinds.add(Evict)
     if Feature.STORES in features:
         kinds |= {EvictObject, EndSaves}
+    if Feature.STEPS_IN_FLIGHT in features:
+        kinds |= {Schedule, Execute}
     return frozenset(kind.__name__ for kind in kinds)

@@ -6,7 +6,19 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from model.actions import Action, Arrive, Drain, EndLoad, Evict, EvictObject, LeafAnswers, ScriptedAnswer, Step
+from model.actions import (
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    Evict,
+    EvictObject,
+    Execute,
+    LeafAnswers,
+    Schedule,
+    ScriptedAnswer,
+    Step,
+)
 from model.configuration import Configuration
 from model.connector import Composite, Connector, Leaf
 from model.errors import HitboundError
@@ -51,6 +63,12 @@ def _simpler_configurations(trace: Trace) -> Iterator[tuple[Configuration, tuple
             yield attrs.evolve(configuration, groups=groups), tuple(_without_group(trace.actions, dropped))
         except HitboundError:
             continue
+    if configuration.steps_in_flight > 1:
+        plain = tuple(
+            Step(budget=action.budget) if isinstance(action, Schedule) else action for action in trace.actions
+        )
+        without = tuple(action for action in plain if not isinstance(action, Execute))
+        yield attrs.evolve(configuration, steps_in_flight=1), without
     whole = sum(segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt)
     if configuration.budget < whole:
         yield attrs.evolve(configuration, budget=whole), trace.actions
@@ -77,7 +95,11 @@ def _simpler_connectors(connector: Connector | None) -> Iterator[Connector | Non
 
 def _without_group(actions: tuple[Action, ...], dropped: int) -> Iterator[Action]:
     for action in actions:
-        if not isinstance(action, Evict | EvictObject) or action.group < dropped:
+        if isinstance(action, Step | Execute) and action.failed_blocks:
+            kept = [block for block in action.failed_blocks if block.group != dropped]
+            moved = (attrs.evolve(block, group=block.group - (block.group > dropped)) for block in kept)
+            yield attrs.evolve(action, failed_blocks=tuple(moved))
+        elif not isinstance(action, Evict | EvictObject) or action.group < dropped:
             yield action
         elif action.group > dropped:
             yield attrs.evolve(action, group=action.group - 1)
@@ -87,8 +109,13 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
     match action:
         case Arrive():
             yield from _simpler_arrivals(action)
-        case Step(failed_loads=failed) if failed:
+        case Step(failed_loads=failed) | Execute(failed_loads=failed) if failed:
             yield attrs.evolve(action, failed_loads=())
+        case Step(failed_blocks=blocks) | Execute(failed_blocks=blocks) if blocks:
+            for position in range(len(blocks)):
+                yield attrs.evolve(action, failed_blocks=blocks[:position] + blocks[position + 1 :])
+        case Schedule():
+            yield Step(budget=action.budget)
         case Drain():
             yield Step(budget=action.budget)
         case EndLoad(succeeded=False):

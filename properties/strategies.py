@@ -14,7 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, LoadFailure
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
 from model.store_rules import Guard, StoreRules
@@ -112,6 +112,8 @@ _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "
 _POOLS = st.sampled_from([12, 4, 5, 8])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
+_STEPS = st.sampled_from([2, 2, 1, 3])
+_LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _CHUNKS = st.sampled_from([2, 1, 3])
 _DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
 _RETENTIONS = st.sampled_from([None, 0, 1, 2])
@@ -146,7 +148,8 @@ def configurations(
     if Feature.DRAFT_MODEL in features:
         drafts = draw(_DRAFTS)
         groups = [attrs.evolve(group, draft=_may_draft(group) and at in drafts) for at, group in enumerate(groups)]
-    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit)
+    steps = draw(_STEPS) if Feature.STEPS_IN_FLIGHT in features else 1
+    scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit, steps_in_flight=steps)
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
@@ -167,6 +170,7 @@ def configurations(
         connector=draw(connectors(cell.contract, fixed_leaf, features)),
         eviction=eviction,
         worker_order=cell.worker_order,
+        load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
     )
 
 

@@ -11,7 +11,21 @@ from typing import Any
 
 from cattrs import Converter
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.connector import Composite, Connector, Contract, Leaf
 from model.tokens import Segment
 from model.trace import Trace
@@ -26,6 +40,8 @@ SCHEMA_FILE = Path(__file__).with_name("trace.schema.json")
 ACTION_NAMES: dict[str, type[Action]] = {
     "arrive": Arrive,
     "step": Step,
+    "schedule": Schedule,
+    "execute": Execute,
     "drain": Drain,
     "evict": Evict,
     "evict_object": EvictObject,

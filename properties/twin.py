@@ -344,9 +344,12 @@ def _restore_group(configuration: Configuration, blocks: _Blocks, load: Load, in
     conduct, table = load.leaf.conduct, load.tables[index]
     if group.recurrent:
         restored = {StateRestored.NEVER: False, StateRestored.IF_BACKED: load.backed, StateRestored.ALWAYS: True}
-        if restored[conduct.state]:
-            blocks.fill(table[column_ending_at(load.end, group.block)], truth.states[index][load.end])
+        column = column_ending_at(load.end, group.block)
+        if restored[conduct.state] and (index, column) not in load.failed_blocks:
+            blocks.fill(table[column], truth.states[index][load.end])
         return
     start = min(load.start, load.local[index]) if conduct.lagging_attention else load.start
     for position in range(start, load.end):
+        if (index, position // group.block) in load.failed_blocks:
+            continue
         blocks.write_cell(table[position // group.block], position % group.block, truth.kv[index][position])

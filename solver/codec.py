@@ -2,6 +2,8 @@
 
 A code leaves out what no later action and no property can tell apart. Each omission and why it is sound:
 
+- What counts chunks and output in flight (`placeholders`, `in_flight`, `stale`, `drop_stale`): one step is in flight,
+  and only within an action. A `Scope` refuses more.
 - Requests that have ended: their worker mirrors, `dropped` and the order of `requests`. The worker looks up a mirror
   only for a chunk that continues, and a request that continues has been running since its mirror was made.
 - The mirror of a running request follows from its tables and from `computed`: they agree wherever the scheduler has
@@ -174,8 +176,8 @@ class Codec:
         """The code of a state of this scope. Raises NotEncodable."""
         scheduler = system.scheduler
         pool, requests = scheduler.pool, scheduler.requests
-        if system.assertion or pool.taken:
-            raise NotEncodable("an assertion failed, or blocks are taken that no step has wiped")
+        if system.assertion or pool.taken or scheduler.in_flight:
+            raise NotEncodable("an assertion failed, steps are in flight, or blocks are taken that no step has wiped")
         code = bytearray(LIVE if name in requests else GONE if name in system.texts else TO_COME for name in self.names)
         queue = (*scheduler.running, *scheduler.waiting, *scheduler.skipped)
         code += bytes((len(scheduler.running), len(scheduler.waiting), len(scheduler.skipped)))
@@ -337,6 +339,7 @@ class Codec:
             prompt_length=self.prompts[record.request],
             unsampled=text[record.known :],
             answers=self._answers[record.request],
+            skip_reading=self.scope.arrivals[record.request].skip_reading,
             asked={leaf.name: count for leaf, count in zip(self._leaves, record.asked, strict=True) if count},
             status=record.status,
             computed=record.computed,
@@ -347,7 +350,8 @@ class Codec:
             hit_withdrawn=record.hit_withdrawn,
             junction=record.junction,
         )
-        mirror = Mirror(tables, self._running_column(record.computed)) if running else None
+        column = self._running_column(record.computed)
+        mirror = Mirror(tables, column, computed=record.computed) if running else None
         if len(self._segments) >= _MOST_REMEMBERED:
             self._segments.clear()
             self._segment_of.clear()

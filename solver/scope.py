@@ -50,6 +50,8 @@ class Scope:
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.arrivals) <= MOST_REQUESTS:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
+        if self.configuration.steps_in_flight > 1:
+            raise ScopeError(f"scope {self.name}: a search has one step in flight; use fuzz for several")
         chunked = any(group.chunk is not None for group in self.configuration.groups)
         if self.configuration.has_draft_model or self.configuration.retention is not None or chunked:
             raise ScopeError(

@@ -7,7 +7,21 @@ from typing import Any
 
 import attrs
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.errors import HitboundError
 from model.tokens import Prefix, Token, tokens_of
 
@@ -15,6 +29,8 @@ NAMES: dict[type[Action], str] = {
     Arrive: "arrive",
     Step: "step",
     Drain: "step",
+    Schedule: "schedule",
+    Execute: "execute",
     Evict: "evict",
     EndLoad: "end_load",
     Abort: "abort",
@@ -54,7 +70,7 @@ class Commands:
                         for said in action.answers
                     },
                 }
-            case Step() | Drain():
+            case Step() | Drain() | Schedule():
                 return {"budget": action.budget}
             case Evict():
                 return {
@@ -66,7 +82,7 @@ class Commands:
                 return {"request": action.request, "succeeded": action.succeeded}
             case Abort():
                 return {"request": action.request}
-            case Preempt() | Reset():
+            case Preempt() | Reset() | Execute():
                 return {}
             case EvictObject() | EndSaves():
                 raise HitboundError(f"{action}: no leaf that keeps objects runs on a subject")

@@ -43,8 +43,10 @@ OPT = {
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call with those keywords that this release knows."""
+    """Call with those keywords that this release knows. A constructor that passes all on takes those of its base."""
     known = inspect.signature(function).parameters
+    if "kwargs" in known and isinstance(function, type):
+        known = inspect.signature(function.__mro__[1]).parameters
     return function(**{name: value for name, value in arguments.items() if name in known})
 
 
@@ -61,6 +63,7 @@ class Vllm:
         self.outputs: Any = import_module("vllm.v1.outputs")
         self.request: Any = import_module("vllm.v1.request")
         self.scheduler: Any = import_module("vllm.v1.core.sched.scheduler")
+        self.async_scheduler: Any = import_module("vllm.v1.core.sched.async_scheduler")
         self.scheduler_output: Any = import_module("vllm.v1.core.sched.output")
         self.structured_output: Any = import_module("vllm.v1.structured_output")
         self.sampling: Any = import_module("vllm.sampling_params")
@@ -143,12 +146,12 @@ class Vllm:
         finally:
             self.scheduler.KVCacheManager = manager
 
-    def transfer_config(self, connector: dict[str, Any] | None) -> Any:
+    def transfer_config(self, connector: dict[str, Any] | None, load_failure: str) -> Any:
         """The connector tree as vLLM is configured with it."""
         if connector is None:
             return None
         transfer_config = self.config.KVTransferConfig(**self._transfer_arguments(connector))
-        transfer_config.kv_load_failure_policy = "recompute"
+        transfer_config.kv_load_failure_policy = load_failure
         return transfer_config
 
     def _transfer_arguments(self, connector: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +234,8 @@ class Engine:
         hash_block: int,
         budget: int,
         connector: dict[str, Any] | None,
+        steps_in_flight: int = 1,
+        load_failure: str = "recompute",
         retention: int | None = None,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
@@ -245,7 +250,10 @@ class Engine:
         cache.mamba_cache_mode = "align" if mamba_blocks else "none"
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
             cache.mamba_block_size = mamba_blocks[0]
-        config.kv_transfer_config = vllm.transfer_config(connector)
+        config.kv_transfer_config = vllm.transfer_config(connector, load_failure)
+        config.scheduler_config.async_scheduling = steps_in_flight > 1
+        if config.max_concurrent_batches != steps_in_flight:
+            raise ValueError(f"{steps_in_flight} steps in flight; this release has {config.max_concurrent_batches}")
         kv_cache_config = call(
             vllm.specs.KVCacheConfig,
             num_blocks=pool_blocks,
@@ -264,7 +272,7 @@ class Engine:
         SCRIPTS.clear()
         with vllm.draft_model(any(group["draft"] for group in groups)):
             self._scheduler = call(
-                vllm.scheduler.Scheduler,
+                vllm.async_scheduler.AsyncScheduler if steps_in_flight > 1 else vllm.scheduler.Scheduler,
                 vllm_config=config,
                 kv_cache_config=kv_cache_config,
                 block_size=scheduler_block,
@@ -283,6 +291,7 @@ class Engine:
         self._blocks = blocks
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
+        self._in_flight: list[tuple[Any, list[str]]] = []
         self._observe()
         return self._state()
 
@@ -303,8 +312,15 @@ class Engine:
         self._scheduler.add_request(arrived)
         return self._state()
 
-    def step(self, budget: int | None = None) -> dict[str, Any]:
-        """Schedule one step of at most `budget` tokens, and take its output."""
+    def step(self, budget: int | None = None, failed_blocks: list[int] | None = None) -> dict[str, Any]:
+        """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail."""
+        scheduled = self.schedule(budget)["step"]
+        state = self.execute(failed_blocks)
+        state["step"] = scheduled
+        return state
+
+    def schedule(self, budget: int | None = None) -> dict[str, Any]:
+        """Schedule one step of at most `budget` tokens; `execute` takes its output."""
         scheduler = self._scheduler
         scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
         self._attempts = []
@@ -317,14 +333,14 @@ class Engine:
         computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         starts = {*computed, *cached.resumed_req_ids}
         computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        sampled = []
-        for name in output.num_scheduled_tokens:
-            request = scheduler.requests[name]
-            at_end = request.num_computed_tokens >= request.num_tokens
-            sampled.append([self._outputs[name][request.num_output_tokens]] if at_end else [])
+        samples = [
+            name
+            for name in output.num_scheduled_tokens
+            for request in (scheduler.requests[name],)
+            if request.num_computed_tokens >= request.num_tokens
+        ]
         scheduled = list(output.num_scheduled_tokens.items())
-        self._learn_hashes()
-        self._take_output(output, [name for name, _ in scheduled], sampled)
+        self._in_flight.append((output, samples))
         state = self._state()
         state["step"] = {
             "scheduled": scheduled,
@@ -340,6 +356,21 @@ class Engine:
         }
         self._taken = []
         return state
+
+    def execute(self, failed_blocks: list[int] | None = None) -> dict[str, Any]:
+        """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it."""
+        output, samples = self._in_flight.pop(0)
+        names = list(output.num_scheduled_tokens)
+        self._learn_hashes()
+        loads = None
+        if failed_blocks:
+            loads = call(self._vllm.outputs.KVConnectorOutput, invalid_block_ids=set(failed_blocks))
+        self._take_output(output, names, [self._next_token(name) if name in samples else [] for name in names], loads)
+        return self._state()
+
+    def _next_token(self, name: str) -> list[int]:
+        request = self._scheduler.requests.get(name)
+        return self._outputs[name][-1:] if request is None else [self._outputs[name][request.num_output_tokens]]
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from model import worker as working
-from model.actions import Action, Arrive, Drain, EndLoad, Step
+from model.actions import Action, Arrive, EndLoad
 from model.admission import Admission, Decision
 from model.composition import claim_of
 from model.configuration import Configuration
@@ -43,20 +43,29 @@ class SubjectEngine:
         self.loads: dict[str, tuple[Load, ...]] = {}
         self.reply: dict[str, Any] | Failure = {}
         """What the subject answered to the last action."""
+        self.in_flight: list[StepPlan] = []
 
     def build(self) -> Failure | None:
         """A fresh scheduler with an empty cache; why there is none, if the subject refuses the configuration."""
         reply = self.process.ask("build", **build_arguments(self.system.configuration))
         return reply if isinstance(reply, Failure) else None
 
-    def act(self, action: Action) -> Observation | Failure:
-        """Let `action` happen (of a drain, one step); what happened, or what the subject did instead of answering."""
+    def act(self, action: Action, expected: Observation | None = None) -> Observation | Failure:
+        """Let `action` happen (of a drain, one step); what happened, or what the subject did instead of answering.
+
+        `expected` is what the model made of it: which blocks of its loads fail, and whether a step of a drain is only
+        the execution of one that was in flight.
+        """
         texts = dict(self.system.texts)
         if isinstance(action, Arrive):
             prompt, output = tokens_of(action.prompt), tokens_of(action.output)
             texts[action.request] = prompt + output
             self.outputs[action.request] = len(prompt), output
         do, arguments = self.commands.command(action, texts)
+        if expected is not None and expected.plan is not None:
+            if expected.planned is None:
+                do, arguments = "execute", {}
+            arguments |= _failed_blocks(expected)
         reply = self.reply = self.process.ask(do, **arguments)
         if isinstance(reply, Failure):
             return reply
@@ -65,12 +74,25 @@ class SubjectEngine:
         if isinstance(action, EndLoad):
             for load in self.loads.pop(action.request, ()):
                 worker = working.end_load(before.configuration, worker, load, action.succeeded)
-        if not isinstance(action, Step | Drain):
-            self.system = self._system(reply, texts, worker)
-            return Observation(action, before, self.system)
-        return self._stepped(action, reply, texts)
+        match do:
+            case "step":
+                scheduled = self._scheduled(action, reply, texts)
+                executed = self._executed(action, reply, texts)
+                return attrs.evolve(
+                    scheduled,
+                    after=executed.after,
+                    plan=executed.plan,
+                    execution=executed.execution,
+                    started=scheduled.admissions,
+                )
+            case "schedule":
+                return self._scheduled(action, reply, texts)
+            case "execute":
+                return self._executed(action, reply, texts)
+        self.system = self._system(reply, texts, worker)
+        return Observation(action, before, self.system)
 
-    def _stepped(self, action: Step | Drain, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
+    def _scheduled(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before = self.system
         step = reply["step"]
         admissions = tuple(self._admission(attempt, step, texts) for attempt in _admitted(step))
@@ -78,19 +100,24 @@ class SubjectEngine:
             if any(load.asynchronous for load in admission.loads):
                 self.loads[admission.decision.request] = admission.loads
         plan = self._plan(reply, admissions, texts)
-        worker, execution = working.execute(before.configuration, before.worker, plan)
-        self.system = self._system(reply, texts, worker)
+        self.in_flight.append(plan)
+        self.system = self._system(reply, texts, before.worker)
         return Observation(
             action=action,
             before=before,
             after=self.system,
-            plan=plan,
-            execution=execution,
+            planned=plan,
             admissions=admissions,
             put_off=tuple(attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"),
             asked_again=tuple(request for request, _, tokens, _ in step["asked"] if tokens is None),
             preempted=tuple(step["preempted"]),
         )
+
+    def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
+        before, plan = self.system, self.in_flight.pop(0)
+        worker, execution = working.execute(before.configuration, before.worker, plan)
+        self.system = self._system(reply, texts, worker)
+        return Observation(action=action, before=before, after=self.system, plan=plan, execution=execution)
 
     def _plan(self, reply: dict[str, Any], admissions: tuple[Admission, ...], texts: dict[str, Prefix]) -> StepPlan:
         step = reply["step"]
@@ -220,6 +247,13 @@ class SubjectEngine:
             loads=self.loads.get(name, ()),
             started=status is Status.RUNNING,
         )
+
+
+def _failed_blocks(expected: Observation) -> dict[str, list[int]]:
+    """The failed blocks of the executed step, as a worker reports them: by number."""
+    groups, plan = expected.before.configuration.groups, expected.plan
+    failed = {block for load in plan.loads for block in load.failed(groups)} if plan is not None else set()
+    return {"failed_blocks": sorted(failed)} if failed else {}
 
 
 def _copy(source: int, destination: int, reply: dict[str, Any]) -> Copy:

@@ -17,9 +17,11 @@ from model.actions import (
     Drain,
     EndLoad,
     Evict,
+    Execute,
     LeafAnswers,
     Preempt,
     Reset,
+    Schedule,
     ScriptedAnswer,
     Step,
 )
@@ -48,12 +50,15 @@ def random_trace(
     roomy: bool = False,
     features: frozenset[Feature] = frozenset(),
     release: Release = RELEASES["0.28"],
+    steps_in_flight: int = 1,
+    failures: bool = False,
     actions: int = 25,
 ) -> Trace:
     """A trace of at most `actions` actions; every action is legal in the model under `policy`.
 
     `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
-    In a `roomy` pool nothing is ever evicted for want of blocks. The model follows the rules of `release`.
+    In a `roomy` pool nothing is ever evicted for want of blocks. With `failures` synchronous loads fail now and then.
+    The model follows the rules of `release`.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
     configuration = random_configuration(
@@ -63,11 +68,14 @@ def random_trace(
     if roomy:
         need = most_blocks(configuration, longest_text(configuration))
         configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
+    configuration = attrs.evolve(configuration, steps_in_flight=steps_in_flight)
     system = initial(configuration)
     done: list[Action] = []
     texts: dict[str, tuple[Segment, ...]] = {}
     for _ in range(actions):
         action = _action(rng, system, texts)
+        if failures and isinstance(action, Step | Execute) and rng.random() < 0.3:
+            action = attrs.evolve(action, failed_loads=tuple(system.scheduler.requests))
         try:
             system, _ = apply(system, policy, action)
         except IllegalAction:
@@ -170,7 +178,10 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
             return Evict(label.group, rng.choice(spelled), len(label.prefix))
     if roll < 0.4:
         return Drain()
-    return Step()
+    if system.configuration.steps_in_flight == 1:
+        return Step()
+    full = len(system.scheduler.in_flight) == system.configuration.steps_in_flight
+    return Execute() if full or (system.scheduler.in_flight and rng.random() < 0.3) else Schedule()
 
 
 def _arrive(rng: random.Random, configuration: Configuration, texts: dict[str, tuple[Segment, ...]]) -> Arrive:

@@ -36,6 +36,8 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "pool_blocks": configuration.pool_blocks,
         "hash_block": configuration.hash_block,
         "budget": configuration.budget,
+        "steps_in_flight": configuration.steps_in_flight,
+        "load_failure": configuration.load_failure.value,
         "retention": configuration.retention,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }

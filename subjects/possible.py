@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, EndSaves, Evict, EvictObject, Preempt, Reset, Step
+from model.actions import (
+    Abort,
+    Action,
+    Arrive,
+    Drain,
+    EndLoad,
+    EndSaves,
+    Evict,
+    EvictObject,
+    Execute,
+    Preempt,
+    Reset,
+    Schedule,
+    Step,
+)
 from model.pool import Label
 from model.request import Status
 from model.system import System
@@ -31,5 +45,5 @@ def possible(system: System, action: Action) -> bool:
             return not any(request.status in holding for request in requests.values())
         case Step() | Drain():
             return True
-        case EvictObject() | EndSaves():
+        case EvictObject() | EndSaves() | Schedule() | Execute():
             return False

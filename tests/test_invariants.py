@@ -15,6 +15,7 @@ from model.configuration import Configuration
 from model.memory import UNWRITTEN
 from model.plan import Copy
 from model.pool import Label, Pool
+from model.recovery import Recovered
 from model.request import Request, Status
 from model.system import Observation
 from model.tokens import Segment
@@ -170,9 +171,9 @@ def test_asking_changes_nothing() -> None:
 def test_what_a_failed_load_leaves_must_be_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = (arrive("r", 4, 3, store=2), Step(failed_loads=("r",)))
     assert run(V028, hybrid(STORE), *actions).violations == ()
-    monkeypatch.setattr(system, "roll_back_failed_loads", lambda scheduler, plan: (scheduler, ()))
+    monkeypatch.setattr(system, "recover", lambda scheduler, step: Recovered(scheduler))
     told = [message for _, message in found(run(V028, hybrid(STORE), *actions), "LOAD-ROLLBACK")]
-    assert told == ["r: its load of [0, 2) failed, and it goes on"]
+    assert told[0] == "r: its load of [0, 2) failed, and it goes on from 4; all groups are valid up to 0"
 
 
 def test_a_rolled_back_request_keeps_neither_blocks_nor_output_nor_hashes() -> None:

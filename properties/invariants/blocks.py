@@ -17,9 +17,6 @@ from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_reads, is_first_read
 
-MOST_STATES = 2
-"""Recurrent blocks a request holds at a time: the state it came from and the running one."""
-
 
 @attrs.frozen
 class Holding:
@@ -124,12 +121,13 @@ def _told(observation: Observation, read: BadRead) -> str:
 
 
 def _tables_that_differ(observation: Observation) -> Iterator[str]:
-    """The scheduler nulls columns without telling the worker, so only what it has not nulled can be compared."""
+    """The scheduler nulls columns without telling the worker, so only what it has not nulled can be compared, and only
+    when the worker has heard of all that is scheduled."""
     if observation.plan is None:
         return
     for chunk in observation.plan.chunks:
         request = observation.after.scheduler.requests.get(chunk.request)
-        if request is None or request.status is not Status.RUNNING:
+        if request is None or request.status is not Status.RUNNING or request.in_flight:
             continue
         mirror = observation.after.worker.mirrors[chunk.request]
         for group, table in enumerate(request.tables):
@@ -162,12 +160,16 @@ def no_leak(observation: Observation) -> Iterator[Finding]:
 def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
     held = holdings(system)
+    fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
     saved = Counter(referenced(system.scheduler))
     aside = Counter(block for request in system.scheduler.requests.values() for block in request.held)
     for block, refs in enumerate(pool.refs):
-        if refs > len(held.get(block, ())) + saved[block] + aside[block]:
-            of_saves = f" and the source of {saved[block]} saves" if saved[block] else ""
-            yield f"block {block} has {refs} references but is in {len(held.get(block, ()))} table entries{of_saves}"
+        holders = len(held.get(block, ())) + fenced[block] + saved[block] + aside[block]
+        if refs > holders and block != NULL_BLOCK:
+            yield (
+                f"block {block} has {refs} references, but {len(held.get(block, ()))} table entries, {fenced[block]} "
+                f"deferred frees and {saved[block]} saves"
+            )
     unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
     if sorted(pool.free) != unreferenced:
         yield f"free are {sorted(pool.free)}, unreferenced are {unreferenced}"
@@ -183,7 +185,7 @@ def _leaks(system: System) -> Iterator[str]:
     for name, request in system.scheduler.requests.items():
         for group, table in enumerate(request.tables):
             states = sum(block != NULL_BLOCK for block in table)
-            if system.configuration.groups[group].recurrent and states > MOST_STATES:
+            if system.configuration.groups[group].recurrent and states > system.configuration.most_states:
                 yield f"{name} holds {states} recurrent blocks of group {group}"
         if request.status is Status.WAITING and not request.computed and any(request.tables):
             yield f"{name} has computed nothing and holds blocks"
@@ -226,7 +228,6 @@ ENTRIES = (
         "recurrent blocks.",
         reason="A leaked block is lost until the engine restarts.",
         reports=("SGLang #28692", "SGLang #30986"),
-        waits_for="deferred frees",
         predicate=no_leak,
     ),
 )

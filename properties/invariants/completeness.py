@@ -21,11 +21,11 @@ def progress(observation: Observation) -> Iterator[Finding]:
     for name, request in after.scheduler.requests.items():
         if request.status in (Status.LOADING, Status.ABORTED_LOADING) and not all(load.comes for load in request.loads):
             yield None, f"{name} waits for a load that never starts: its peer has sent everything before"
-    if not isinstance(action, Step | Drain) or observation.plan is None or after.assertion:
+    if not isinstance(action, Step | Drain) or observation.planned is None or after.assertion:
         return
     if action.budget is not None and action.budget < after.configuration.budget:
         return
-    if observation.plan.chunks or observation.admissions or observation.preempted or observation.asked_again:
+    if observation.planned.chunks or observation.admissions or observation.preempted or observation.asked_again:
         return
     if referenced(after.scheduler):
         return  # these blocks are free again once the saves are done

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from model.actions import EndLoad
 from model.admission import Admission
+from model.configuration import LoadFailure
 from model.connector import leaves_of
 from model.execution import Reason
 from model.plan import Load
@@ -90,19 +91,33 @@ def rolled_back(observation: Observation) -> Iterator[Finding]:
 
 
 def _failed_synchronously(observation: Observation) -> Iterator[str]:
+    yield from _poisoned_output(observation)
     failed = _failed(observation)
     if not failed:
         return
     for load in failed:
+        before = observation.before.scheduler.requests.get(load.request)
+        if before is None or before.stale:
+            continue  # it has ended, or has started anew, since the load was planned
+        where = f"{load.request}: its load of [{load.start}, {load.end}) failed"
         request = observation.after.scheduler.requests.get(load.request)
-        if request is None or request.computed or any(request.tables):
-            yield f"{load.request}: its load of [{load.start}, {load.end}) failed, and it goes on"
+        if observation.after.assertion:
+            yield f"{where}, and the engine stops: {observation.after.assertion}"
+        elif request is None and load.request not in observation.rolled_back:
+            yield f"{where}, and it ends with its output"
+        elif request is not None and request.computed > _valid(observation, load):
+            valid = _valid(observation, load)
+            yield f"{where}, and it goes on from {request.computed}; all groups are valid up to {valid}"
+    fails = observation.after.configuration.load_failure is LoadFailure.FAIL
     for name in observation.rolled_back:
-        before = observation.before.scheduler.requests[name]
+        before = observation.before.scheduler.requests.get(name)
         request = observation.after.scheduler.requests.get(name)
+        if before is None or (request is None and fails):
+            continue
         if request is None or request.tokens != before.tokens:
             yield f"{name} was rolled back and its output of the failed step is kept"
     poisoned = written_blocks(observation, observation.rolled_back)
+    poisoned.update(block for load in failed for block in load.failed(observation.after.configuration.groups))
     for read in bad_reads(observation):
         if read.block in poisoned:
             yield f"{read.request} reads block {read.block}, written from a load that failed, and is not rolled back"
@@ -111,9 +126,39 @@ def _failed_synchronously(observation: Observation) -> Iterator[str]:
             yield f"block {block} is still cached for {len(label.prefix)} tokens of group {label.group}"
 
 
+def _poisoned_output(observation: Observation) -> Iterator[str]:
+    """Output that was computed from a load that failed, in this step or before, and is kept."""
+    if observation.execution is None or observation.after.assertion:
+        return
+    for chunk in observation.execution.chunks:
+        before = observation.before.scheduler.requests.get(chunk.request)
+        if chunk.sound or not chunk.load_failed or before is None:
+            continue
+        request = observation.after.scheduler.requests.get(chunk.request)
+        ended = request is None and chunk.request not in observation.rolled_back
+        if ended or (request is not None and len(request.tokens) > len(before.tokens)):
+            yield f"{chunk.request}: its load failed, and output that was computed from it is kept"
+
+
 def _failed(observation: Observation) -> tuple[Load, ...]:
-    plan = observation.plan
-    return () if plan is None else tuple(load for load in plan.loads if load.fails and load.assigned)
+    """Assigned loads of the executed step that failed, whole or in part."""
+    plan, groups = observation.plan, observation.after.configuration.groups
+    return () if plan is None else tuple(load for load in plan.loads if load.assigned and load.failed(groups))
+
+
+def _valid(observation: Observation, load: Load) -> int:
+    """The deepest boundary that is valid in all groups after a failed load, in tokens: what lies below the first failed
+    block; 0 with a recurrent group, which has no state but the one that was to be loaded."""
+    groups = observation.after.configuration.groups
+    if any(group.recurrent for group in groups):
+        return 0
+    failed = load.failed(groups)
+    return min(
+        column * group.block
+        for group, table in zip(groups, load.tables, strict=True)
+        for column, block in enumerate(table)
+        if block in failed
+    )
 
 
 def _failed_asynchronously(observation: Observation) -> Iterator[str]:
@@ -123,10 +168,10 @@ def _failed_asynchronously(observation: Observation) -> Iterator[str]:
         request = observation.after.scheduler.requests.get(action.request)
         if request is not None and request.status is not Status.LOAD_FAILED:
             yield f"{action.request}: its load failed, and it counts as {request.status.value}"
-    if observation.plan is None:
+    if observation.planned is None:
         return
     admitted = {admission.decision.request: admission.decision.resume for admission in observation.admissions}
-    for chunk in observation.plan.chunks:
+    for chunk in observation.planned.chunks:
         before = observation.before.scheduler.requests[chunk.request]
         if before.status is Status.LOAD_FAILED and admitted.get(chunk.request) != chunk.computed:
             yield f"{chunk.request}: its load failed, and it runs from {chunk.computed}"
@@ -238,7 +283,6 @@ ENTRIES = (
         "output of a poisoned step is dropped.",
         reason="What a failed load left behind is read as if it had succeeded.",
         reports=("vllm #50388", "vllm #56733", "vllm #49250", "vllm #54733", "SGLang #30986"),
-        waits_for="failures of single blocks: the model knows whole-request failures, which go back to 0",
         predicate=rolled_back,
     ),
     Invariant(

@@ -13,6 +13,7 @@ from model.memory import AttentionKV, RecurrentState, contains
 from model.plan import Save
 from model.pool import Label
 from model.system import Observation, System
+from model.worker import writes_in_flight
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_first_reads, misread, written_blocks
@@ -27,15 +28,21 @@ def promised(configuration: Configuration, label: Label) -> AttentionKV | Recurr
 
 
 def mislabelled(system: System) -> list[tuple[int, Label]]:
-    """Blocks that do not hold what they are cached for, with the label; a block may have several."""
+    """Blocks that do not hold what they are cached for, with the label; a block may have several. One that a step in
+    flight still writes is judged after that."""
     memory = system.worker.memory
-    return [
+    wrong = [
         (block, label)
         for block, first in enumerate(system.scheduler.pool.labels)
         if first is not None
         for label in system.scheduler.pool.labels_of(block)
         if not memory.holds(block, promised(system.configuration, label))
     ]
+    if wrong and system.scheduler.in_flight:
+        plans = [step.plan for step in system.scheduler.in_flight]
+        awaited = writes_in_flight(system.configuration, system.worker, plans)
+        wrong = [(block, label) for block, label in wrong if block not in awaited]
+    return wrong
 
 
 def label_is_content(observation: Observation) -> Iterator[Finding]:
@@ -157,7 +164,6 @@ ENTRIES = (
         "every tier.",
         reason="Hashes are published when a step is scheduled, before it has written anything.",
         reports=("vllm #29387", "vllm #56525", "vllm #43935"),
-        waits_for="several steps in flight",
         predicate=written_before_read,
     ),
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from model.execution import BadRead
-from model.geometry import columns_for
-from model.pool import NULL_BLOCK
 from model.system import Observation
+from model.worker import written_by
 from properties import wording
 from properties.invariant import Finding
 from properties.verdict import Case
@@ -19,15 +18,22 @@ def case_of(external: int) -> Case:
 
 
 def bad_reads(observation: Observation) -> Iterator[BadRead]:
-    """Bad reads of the step that are news: not those of requests that a failed load rolled back, for these count for
-    nothing, nor those of requests that had read wrongly before, for these follow from that."""
+    """Bad reads of the step that are news: not those of chunks whose output is dropped, above all because a failed load
+    rolled the request back, for these count for nothing, nor those of requests that had read wrongly before, for these
+    follow from that."""
     if observation.execution is None:
         return
     mirrors = observation.before.worker.mirrors
     for read in observation.execution.bad_reads:
         follows = not read.starts and not mirrors[read.request].sound
-        if read.request not in observation.rolled_back and not follows:
+        if read.request not in observation.rolled_back and not follows and not _dropped(observation, read.request):
             yield read
+
+
+def _dropped(observation: Observation, name: str) -> bool:
+    """Whether the output of the request's chunk in flight is dropped when it has executed."""
+    request = observation.before.scheduler.requests.get(name)
+    return request is not None and request.stale > 0 and request.drop_stale
 
 
 def is_first_read(read: BadRead) -> bool:
@@ -53,23 +59,21 @@ def written_blocks(observation: Observation, requests: Collection[str]) -> set[i
         return set()
     mirrors = observation.after.worker.mirrors
     return {
-        mirrors[chunk.request].block(index, column)
+        block
         for chunk in observation.plan.chunks
         if chunk.request in requests
-        for index, group in enumerate(observation.after.configuration.groups)
-        for column in range(
-            (chunk.end - 1 if group.recurrent else chunk.computed) // group.block, columns_for(chunk.end, group.block)
-        )
-    } - {NULL_BLOCK}
+        for block in written_by(observation.after.configuration, mirrors[chunk.request], chunk)
+    }
 
 
 def _resumed_at(observation: Observation, read: BadRead) -> tuple[Case, str]:
     """The boundary from which the request of `read` starts: by an admission now, or one that announced a load."""
-    for admission in observation.admissions:
+    for admission in observation.started:
         if admission.decision.request == read.request:
             local, external = admission.decision.local, admission.decision.external
             return case_of(external), wording.sum_of(local, external)
-    loads = observation.before.scheduler.requests[read.request].loads
+    request = observation.before.scheduler.requests.get(read.request)
+    loads = request.loads if request is not None else ()
     if loads:
         return Case.EXTERNAL, wording.sum_of(loads[0].start, loads[0].end - loads[0].start)
     return Case.EXTERNAL, f"R = {read.computed}, loaded before"

@@ -16,12 +16,12 @@ def own_block(observation: Observation) -> Iterator[Finding]:
     configuration = observation.after.configuration
     for name, request in observation.after.scheduler.requests.items():
         for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
-            least, most = columns_for(request.computed, group.block), columns_for(len(request.tokens), group.block)
+            least, most = columns_for(request.computed, group.block), columns_for(request.scheduled_length, group.block)
             if not least <= len(table) <= most:
                 yield (
                     None,
                     f"{name}: {wording.group_name(configuration, index)} (block {group.block}) has {len(table)} "
-                    f"columns for {request.computed} computed of {len(request.tokens)} known tokens",
+                    f"columns for {request.computed} computed of {request.scheduled_length} tokens",
                 )
 
 

@@ -71,7 +71,7 @@ def promised(configuration: Configuration, request: Request) -> frozenset[int]:
 
 def unkept(observation: Observation) -> Iterator[str]:
     """A chunk of a prompt passes a promised boundary, and what a hit there needs is not cached."""
-    if observation.plan is None:
+    if observation.planned is None:
         return
     configuration = observation.after.configuration
     spoilt = {*observation.rolled_back, *observation.preempted}
@@ -79,10 +79,10 @@ def unkept(observation: Observation) -> Iterator[str]:
         admission.decision.request: shared_by_dense_groups(configuration, admission.decision)
         for admission in observation.admissions
     }
-    for chunk in observation.plan.chunks:
+    for chunk in observation.planned.chunks:
         request = observation.before.scheduler.requests[chunk.request]
-        if chunk.request in spoilt or len(request.tokens) != request.prompt_length:
-            continue
+        if chunk.request in spoilt or len(request.tokens) != request.prompt_length or chunk.end > len(request.tokens):
+            continue  # rolled back, beyond the prompt, or of a token that is not known before the step has executed
         boundaries = dict.fromkeys(promised(configuration, request), "replay boundary")
         boundaries |= dict.fromkeys(_intervals(configuration, chunk), "interval of the retention")
         if junctions.get(chunk.request):

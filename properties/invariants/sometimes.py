@@ -109,7 +109,7 @@ def _evicted_before_retry(observation: Observation) -> bool:
 
 
 def _evicted_by_reuse(observation: Observation) -> bool:
-    return observation.plan is not None and not observation.rolled_back and bool(_evicted(observation))
+    return observation.planned is not None and not observation.rolled_back and bool(_evicted(observation))
 
 
 def _preemption(observation: Observation) -> bool:
@@ -296,7 +296,7 @@ def _loser_saves(observation: Observation) -> bool:
         return False
     loaders = {
         load.request: load.leaf.name
-        for admission in observation.admissions
+        for admission in observation.started
         for load in admission.loads
         if load.assigned and not load.asynchronous
     }

@@ -38,7 +38,7 @@ def _alias(observation: Observation) -> bool:
 def _promoted(observation: Observation) -> bool:
     """A block that was cached for a tail is cached for a longer prefix, without having changed hands."""
     before, after = observation.before.scheduler.pool.labels, observation.after.scheduler.pool.labels
-    taken = observation.plan.taken if observation.plan is not None else ()
+    taken = observation.planned.taken if observation.planned is not None else ()
     return any(
         old is not None and new is not None and len(old.prefix) < len(new.prefix) and block not in taken
         for block, (old, new) in enumerate(zip(before, after, strict=True))
@@ -53,14 +53,14 @@ def _copied(observation: Observation, *, replaces: bool) -> bool:
 def _ends_inside_a_block(observation: Observation) -> bool:
     configuration = observation.after.configuration
     block = configuration.mamba_block
-    if observation.plan is None or block is None or block <= configuration.budget:
+    if observation.planned is None or block is None or block <= configuration.budget:
         return False
     requests = {**observation.before.scheduler.requests, **observation.after.scheduler.requests}
     return any(
         chunk.end % block
         and chunk.end < requests[chunk.request].prompt_length
         and chunk.end != prompt_tail(configuration, requests[chunk.request])
-        for chunk in observation.plan.chunks
+        for chunk in observation.planned.chunks
     )
 
 

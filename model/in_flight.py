@@ -1,0 +1,48 @@
+"""A step that was planned and has not been executed yet: what its output will need.
+
+vLLM keeps the `SchedulerOutput` until `update_from_output`; with one step in flight it lives only within a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from model.admission import Admission
+from model.plan import Chunk, StepPlan, Table
+from model.pool import Label
+
+
+@attrs.frozen
+class Work:
+    """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
+    then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
+    or one that was not."""
+
+    tables: tuple[Table, ...] = ()
+    published: tuple[int, ...] = ()
+    states: frozenset[Label] = frozenset()
+    samples: bool = False
+
+
+@attrs.frozen
+class InFlight:
+    """One step in flight. `admissions` are those whose first chunk it runs, or whose load it starts; `work` is by
+    request. `freed` are blocks, in the order of their release, that are free once it has executed (vLLM:
+    `deferred_frees`)."""
+
+    plan: StepPlan
+    admissions: tuple[Admission, ...] = ()
+    work: Mapping[str, Work] = attrs.Factory(dict)
+    freed: tuple[int, ...] = ()
+
+    @property
+    def states(self) -> frozenset[Label]:
+        """Labels of all recurrent states that it writes and that are published."""
+        return frozenset().union(*(work.states for work in self.work.values()))
+
+    @property
+    def chunks(self) -> Iterator[tuple[Chunk, Work]]:
+        """Its chunks, each with what is remembered of it."""
+        return ((chunk, self.work[chunk.request]) for chunk in self.plan.chunks)

@@ -1,0 +1,82 @@
+"""What becomes of requests whose synchronous load failed, by the rule of the release.
+
+Mirrors `Scheduler._handle_invalid_blocks` and `_update_requests_with_invalid_blocks`
+(vllm/v1/core/sched/scheduler.py). Preempting them is in `model/rollback.py`.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from model.configuration import Configuration, LoadFailure
+from model.in_flight import InFlight
+from model.plan import Table
+from model.release import Recovery
+from model.request import Request, Status
+from model.rollback import roll_back
+from model.scheduler import Scheduler, finish
+
+
+@attrs.frozen
+class Recovered:
+    """The scheduler after failed loads. What the requests in `rolled_back` read, wrote or sampled in the step counts
+    for nothing. `assertion`: why the engine stopped."""
+
+    scheduler: Scheduler
+    rolled_back: tuple[str, ...] = ()
+    assertion: str = ""
+
+
+def recover(scheduler: Scheduler, step: InFlight) -> Recovered:
+    """The scheduler after `step` has executed, with those of its loads that failed."""
+    configuration = scheduler.configuration
+    rule = configuration.release.recovery
+    failed = {block for load in step.plan.loads for block in load.failed(configuration.groups)}
+    if not failed or rule is Recovery.UNNOTICED:
+        return Recovered(scheduler)
+    if rule is Recovery.ONE_GROUP and len(configuration.groups) > 1:
+        return Recovered(scheduler, assertion="a failed load of several groups: too many values to unpack (expected 1)")
+    if rule is Recovery.PREEMPTED:
+        return Recovered(*roll_back(scheduler, step, failed))
+    return Recovered(*_restart_in_place(scheduler, step, failed))
+
+
+def _restart_in_place(scheduler: Scheduler, step: InFlight, failed: set[int]) -> tuple[Scheduler, tuple[str, ...]]:
+    """Requests that hold a failed block run again from it, in the blocks that they have. With several groups there is
+    no one position: from 0. One that shares a failed block with an earlier request leaves it to that one."""
+    configuration = scheduler.configuration
+    affected: list[str] = []
+    repeated: set[int] = set()
+    for name in scheduler.running:
+        request = scheduler.requests[name]
+        if failed.isdisjoint(block for table in request.tables for block in table):
+            continue
+        affected.append(name)
+        if len(configuration.groups) > 1:
+            computed = 0
+        else:
+            before = request.computed - sum(chunk.count for chunk in step.plan.chunks if chunk.request == name)
+            computed = _first_failed(configuration, request.tables[0], failed - repeated, before)
+            repeated |= failed & set(request.tables[0])
+        scheduler = scheduler.with_request(attrs.evolve(request, computed=computed))
+    for request in scheduler.requests.values():
+        if request.status is Status.LOADING and not failed.isdisjoint(_blocks(request)):
+            scheduler = scheduler.with_request(attrs.evolve(request, hit_withdrawn=True))
+    if configuration.load_failure is LoadFailure.FAIL:
+        for name in affected:
+            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(_blocks(scheduler.requests[name])))
+            scheduler = finish(scheduler, name)
+    return scheduler, tuple(affected)
+
+
+def _first_failed(configuration: Configuration, table: Table, failed: set[int], before: int) -> int:
+    """Where the first failed block below `before` tokens begins; `before` if there is none."""
+    block = configuration.groups[0].block
+    return min(
+        (column * block for column, held in enumerate(table) if held in failed and column * block < before),
+        default=before,
+    )
+
+
+def _blocks(request: Request) -> set[int]:
+    return {block for table in request.tables for block in table if block}

@@ -1,0 +1,114 @@
+"""A trace as a test for vLLM's own repository: it imports nothing of hitbound, to be pasted into a change there."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Reset, Step
+from model.configuration import Configuration, Group, GroupKind
+from model.connector import Connector, Leaf
+from model.errors import HitboundError
+from model.release import NEWEST
+from model.tokens import tokens_of
+from model.trace import ExpectedAdmission, Trace
+from subjects.commands import Commands
+
+TEMPLATE = Path(__file__).with_name("vllm_test.template")
+
+
+class NotForVllm(HitboundError):
+    """A trace that a test of vLLM's scheduler alone cannot tell."""
+
+
+def vllm_test(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> str:
+    """The text of the test. It asserts that these admissions are made, and that the scheduler raises nothing.
+
+    Raises NotForVllm.
+    """
+    configuration = trace.configuration
+    if configuration.release != NEWEST:
+        raise NotForVllm(
+            "the trace needs the rules of an older release; a test runs on the rules of the release it is in"
+        )
+    words = re.findall(r"[a-z0-9]+", trace.title.lower())[:8]
+    return string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=trace.title.replace("\\", " ").replace('"""', "'''"),
+        reason=f"\nSource: {trace.source}.\n" if trace.source else "",
+        groups="\n".join(f"    {_spec(group)}," for group in configuration.groups),
+        pool_blocks=configuration.pool_blocks,
+        hash_block=configuration.hash_block,
+        budget=configuration.budget,
+        connector=None if configuration.connector is None else _connector(configuration.connector),
+        name="_".join(words) or "trace",
+        body="\n".join(f"    {line}" for line in _body(trace, admissions)),
+    )
+
+
+def _spec(group: Group) -> str:
+    sizes = f"block_size={group.block}, num_kv_heads=1, head_size=1, dtype=torch.float32"
+    match group.kind:
+        case GroupKind.FULL_ATTENTION:
+            return f"FullAttentionSpec({sizes})"
+        case GroupKind.SLIDING_WINDOW:
+            return f"SlidingWindowSpec({sizes}, sliding_window={group.window})"
+        case GroupKind.MAMBA:
+            shape = "shapes=((1,),), dtypes=(torch.float32,)"
+            return f'MambaSpec(block_size={group.block}, {shape}, mamba_cache_mode="align")'
+    raise NotForVllm(f"a {group.kind.value} group is not part of these tests yet")
+
+
+def _connector(connector: Connector) -> dict[str, object]:
+    if isinstance(connector, Leaf):
+        return {"name": connector.name, "claims": connector.claims}
+    return {"children": [_connector(child) for child in connector.children]}
+
+
+def _body(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> Iterator[str]:
+    commands, texts = Commands(), {}
+    for action in trace.actions:
+        if isinstance(action, Arrive):
+            texts[action.request] = tokens_of(action.prompt) + tokens_of(action.output)
+        yield from _line(action, commands, trace.configuration, texts)
+    for expected in admissions:
+        yield f"assert engine.resumed[{expected.request!r}] == ({expected.local}, {expected.external})  # (L, E)"
+
+
+def _line(
+    action: Action, commands: Commands, configuration: Configuration, texts: dict[str, tuple[str, ...]]
+) -> Iterator[str]:
+    match action:
+        case Arrive():
+            arguments = commands.command(action, texts)[1]
+            said = {leaf: [tuple(answer) for answer in script] for leaf, script in arguments["answers"].items()}
+            answers = f", {said}" if said else ""
+            texts_of = f"{_list(arguments['prompt'])}, {_list(arguments['output'])}"
+            yield f"engine.arrive({action.request!r}, {texts_of}{answers})"
+        case Step(failed_loads=()):
+            yield f"engine.step({action.budget or ''})"
+        case Drain():
+            yield f"engine.drain({action.budget or ''})"
+        case Evict():
+            ids = [commands.token_ids[token] for token in texts[action.request][: action.boundary]]
+            yield f"engine.evict({action.group}, {_list(ids)})"
+        case EndLoad(succeeded=True):
+            yield f"engine.end_load({action.request!r})"
+        case Abort():
+            yield f"engine.abort({action.request!r})"
+        case Reset():
+            yield "engine.reset()"
+        case _:
+            raise NotForVllm(f"{action}: not part of these tests yet")
+
+
+def _list(numbers: list[int]) -> str:
+    """Runs of numbers as ranges, which is what prompts mostly are."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number:
+            runs[-1] = (runs[-1][0], number + 1)
+        else:
+            runs.append((number, number + 1))
+    return "[" + ", ".join(f"*range({first}, {end})" if end - first > 1 else str(first) for first, end in runs) + "]"
