@@ -84,10 +84,11 @@ def _fuzzed(unaided: Unaided, variant: Variant) -> Search:
         features=frozenset(unaided.features),
         release=configuration.release,
         connector=configuration.connector if unaided.connector else None,
+        says=unaided.says,
     )
     runs = min(unaided.runs, RUNS_OF_A_SERIES)
     profile = Profile("unaided", runs, ACTIONS, -(-unaided.runs // runs), SEED, needs_events=False)
-    trace = seek(campaign, (unaided.property, unaided.case), unaided.says, profile, SEED)
+    trace = seek(campaign, (unaided.property, unaided.case), profile, SEED)
     verdict = Verdict.HOLDS_WITHIN if trace is None else Verdict.VIOLATED
     return Search(verdict, f"{campaign.runs} runs, {campaign.actions} actions", 0.0, trace)
 

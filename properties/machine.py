@@ -62,7 +62,8 @@ Signature = tuple[str, Case | None]
 
 @attrs.define
 class Campaign:
-    """What a series of runs explores, with which features, and what it has met so far.
+    """What a series of runs explores, with which features, and what it has met so far. With `says`, only violations
+    count whose message contains it.
 
     Every configuration that is drawn follows the rules of `release` and has the `connector`, if one is given. `found`
     keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
@@ -76,6 +77,7 @@ class Campaign:
     features: frozenset[Feature] = frozenset()
     release: Release = NEWEST
     connector: Connector | None = None
+    says: str = ""
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -144,6 +146,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _note(self, violation: Violation) -> None:
         """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
+        if self.campaign.says not in violation.message:
+            return
         examples = self.campaign.found.setdefault((violation.property, violation.case), [])
         if len(examples) < EXAMPLES:
             examples.append(Trace(violation.message, self.configuration, tuple(self.actions)))
