@@ -7,7 +7,7 @@ VENV_PYTHON = .venv/bin/python
 .DELETE_ON_ERROR:
 
 check: .venv/complete
-	$(VENV_PYTHON) -m hitbound check
+	$(VENV_PYTHON) -m hitbound check --known hitbound/known/vllm.json
 
 test: .venv/complete
 	$(VENV_PYTHON) -m pytest

@@ -59,7 +59,10 @@ def page(found: Iterable[Case], data: Mapping[str, Any]) -> str:
     parts.append("| record | report | fault | invariant | evidence | trace | found by |\n|---|---|---|---|---|---|---|")
     parts += rows
     assumed = [case for case in found if case.assumed]
-    parts += ["\n## What was assumed\n", *(f"- {case.number}, {case.name}: {case.assumed}." for case in assumed)]
+    parts += [
+        "\n## What was assumed\n",
+        *(f"- {case.number}, {case.name}: {case.assumed.rstrip('.')}." for case in assumed),
+    ]
     parts += ["\n## Records that are no case\n"] if left else []
     parts += [f"- {record['record']}, {record['reports']}: {record['title']}. {record['reason']}" for record in left]
     return "\n".join(parts) + "\n"

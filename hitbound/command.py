@@ -378,7 +378,7 @@ def _report(
     """Run the engines for each policy and judge what they found."""
     from hitbound.gate import judge
 
-    policies = [load_policy(asked)] if asked else [POLICIES[DEFAULT_POLICY], POLICIES["reference"]]
+    policies = [load_policy(name) for name in ((asked,) if asked else (DEFAULT_POLICY, "reference"))]
     judgements: list[Judgement] = []
     with progress() as say:
         for policy in policies:

@@ -97,8 +97,9 @@ def check_folder(policy: Policy, folder: Path) -> tuple[Result, ...]:
 
 
 def expectation_of(trace: Trace, policy: Policy) -> Expectation | None:
-    """What the trace states about the policy."""
-    return next((expected for expected in trace.expectations if expected.policy == policy.name), None)
+    """What the trace states about the policy, or about the one of an earlier release that decides the same."""
+    names = {policy.name, getattr(policy, "decides_as", "")}
+    return next((expected for expected in trace.expectations if expected.policy in names), None)
 
 
 def _broken(trace: Trace, policy: Policy, replayed: Replay) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hitbound.progress import Say
 from model.policy import Policy
 from model.ready_connectors import READY
-from properties.requirements import at_least, required_cells
+from properties.requirements import at_least, is_greatest, required_cells
 from properties.verdict import ALL_CELLS, Cell, Result
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def prove(policy: Policy, say: Say, also: tuple[Cell, ...] = ()) -> tuple[Result
         cells=ALL_CELLS,
         required=(*required_cells(policy), *also),
         at_least=at_least(policy),
+        greatest=is_greatest(policy),
         cache_soundness=remembered_soundness(say),
         progress=say,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import itertools
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import attrs
 
 from hitbound.judgement import Judgement
+from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.errors import HitboundError
 from properties import strict_json
@@ -43,9 +45,39 @@ class KnownFinding:
 
 
 @attrs.frozen
+class _Cells:
+    """Every combination of some contracts, worker orders and classes."""
+
+    contract: tuple[Contract, ...]
+    worker_order: tuple[WorkerOrder, ...]
+    configuration_class: tuple[ConfigurationClass, ...]
+
+
+@attrs.frozen
+class _Entry:
+    """A finding in one cell, in none, or in several."""
+
+    policy: str
+    property: str
+    signature: str
+    why: str
+    cell: Cell | None = None
+    cells: _Cells | None = None
+
+    def findings(self) -> Iterator[KnownFinding]:
+        """One finding for each cell."""
+        where: Iterable[Cell | None] = (self.cell,)
+        if self.cells is not None:
+            axes = (self.cells.contract, self.cells.worker_order, self.cells.configuration_class)
+            where = (Cell(*combination) for combination in itertools.product(*axes))
+        for cell in where:
+            yield KnownFinding(self.policy, self.property, self.signature, self.why, cell)
+
+
+@attrs.frozen
 class _File:
     schema: str
-    findings: tuple[KnownFinding, ...]
+    findings: tuple[_Entry, ...]
 
 
 def read_known(path: Path) -> tuple[KnownFinding, ...]:
@@ -54,9 +86,10 @@ def read_known(path: Path) -> tuple[KnownFinding, ...]:
     converter.register_structure_hook(
         Contract, strict_json.enum_hook({member.name.lower(): member for member in Contract})
     )
-    converter.register_structure_hook(
-        Cell | None, lambda value, _: None if value is None else converter.structure(value, Cell)
-    )
+    for kind in (Cell, _Cells):
+        converter.register_structure_hook(
+            kind | None, lambda value, _, kind=kind: None if value is None else converter.structure(value, kind)
+        )
     try:
         document = strict_json.parse(strict_json.read_text(path))
         file = strict_json.structure(document, _File, converter)
@@ -64,7 +97,7 @@ def read_known(path: Path) -> tuple[KnownFinding, ...]:
         raise KnownFindingsError(f"{path}: {error}") from None
     if file.schema != SCHEMA:
         raise KnownFindingsError(f'{path}: $.schema: expected "{SCHEMA}", got "{file.schema}"')
-    return file.findings
+    return tuple(finding for entry in file.findings for finding in entry.findings())
 
 
 def mark_known(judgements: Iterable[Judgement], findings: Collection[KnownFinding]) -> tuple[Judgement, ...]:

@@ -19,6 +19,8 @@ ORDER_WORDS = {
 CLASS_WORDS = {
     ConfigurationClass.ONE_ATTENTION_SPEC: "one attention spec",
     ConfigurationClass.SECOND_ATTENTION_SPEC: "a second attention spec",
+    ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS: "one attention spec, partial tails",
+    ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS: "a second attention spec, partial tails",
 }
 
 
@@ -75,14 +77,30 @@ def headline(judgements: Sequence[Judgement]) -> str:
 
 
 def _proved_words(matrix: Matrix) -> str:
-    """Contract, worker order and classes of the required cell, and of the other class where it is proved too.
+    """Contract, worker order and classes of the required cell, and of others as far as they are proved too.
 
     What is proved for connectors that keep a contract holds for those that keep a stronger one.
     """
-    required = REQUIRED_CELL
-    other = attrs.evolve(required, configuration_class=ConfigurationClass.SECOND_ATTENTION_SPEC)
-    classes = "one attention spec or more" if matrix.proved(other) else CLASS_WORDS[required.configuration_class]
-    return f"{required.contract.name.lower()}, {ORDER_WORDS[required.worker_order]}, {classes}"
+
+    def proved(order: WorkerOrder) -> set[ConfigurationClass]:
+        cells = (Cell(REQUIRED_CELL.contract, order, configuration_class) for configuration_class in ConfigurationClass)
+        return {cell.configuration_class for cell in cells if matrix.proved(cell)}
+
+    classes = proved(REQUIRED_CELL.worker_order)
+    orders = "either worker order" if classes <= proved(WorkerOrder.COPY_BEFORE_LOAD) else "load before copy"
+    return f"{REQUIRED_CELL.contract.name.lower()}, {orders}, {_classes_words(classes)}"
+
+
+def _classes_words(proved: set[ConfigurationClass]) -> str:
+    """The classes that are proved beside the required one; less is said where they are no product of two axes."""
+    classes = ConfigurationClass
+    if proved == set(classes):
+        return "one attention spec or more, with or without partial tails"
+    if classes.SECOND_ATTENTION_SPEC in proved:
+        return "one attention spec or more, no partial tails"
+    if classes.ONE_ATTENTION_SPEC_PARTIAL_TAILS in proved:
+        return "one attention spec, with or without partial tails"
+    return "one attention spec, no partial tails"
 
 
 def _assumptions(judgements: Iterable[Judgement]) -> str:

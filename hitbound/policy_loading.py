@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import PolicyError
-from model.policies import POLICIES, PROPOSED, policy_named
+from model.policies import ADJUSTED, DEFAULT_POLICY, POLICIES, PROPOSED
 from model.policy import Answer, Policy
 
 LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -24,6 +24,11 @@ LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 FUNCTIONS = tuple(part for part, kind in vars(Policy).items() if inspect.isfunction(kind) and not part.startswith("_"))
 """The parts of a policy that are functions."""
 
+LATEST = "latest"
+"""Another name for the newest release."""
+
+SHIPPED = {**POLICIES, **ADJUSTED}
+
 DERIVE = "derive from model.policies.vllm.Vllm028 to change only what differs"
 
 
@@ -32,18 +37,22 @@ def load_policy(asked: str) -> Policy:
 
     A policy from a file that has no name of its own is called `asked`.
     """
-    if asked in POLICIES or asked in PROPOSED:
-        return policy_named(asked)
+    if asked == LATEST:
+        return POLICIES[DEFAULT_POLICY]
+    if asked in SHIPPED:
+        return SHIPPED[asked]
+    if asked in PROPOSED:
+        return PROPOSED[asked]
     file, colon, name = asked.rpartition(":")
     if not colon or not file.endswith(".py"):
-        shipped = ", ".join(POLICIES)
+        shipped = ", ".join((*SHIPPED, LATEST))
         raise PolicyError(f"--policy {asked}: no such policy; use one of {shipped}, or FILE.py:NAME")
     found = _attribute(_run_file(Path(file)), file, name)
     if inspect.isroutine(found):
         raise PolicyError(f"{_place(found, file)}: {name} is a function; name a class or an instance of one")
     policy = _instance(found, file, name) if isinstance(found, type) else copy.copy(found)
     _check_parts(policy, file, name)
-    if getattr(policy, "name", None) in {None, *POLICIES}:
+    if getattr(policy, "name", None) in {None, *SHIPPED}:
         _set_name(policy, asked)
     return policy  # type: ignore[no-any-return]
 

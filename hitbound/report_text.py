@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 
 from hitbound.examples import Examples, examples_of, numbers_of
 from hitbound.exit_codes import PRECEDENCE
@@ -20,13 +20,10 @@ from properties.verdict import Cell, Verdict
 CLAUSE = "contract: "
 """How a proof's assumptions begin that are clauses of the leaf contract."""
 
-MARGIN = 13
-"""Characters before the first column of the matrix."""
+COLUMN = 21
+"""Characters of a column of the matrix."""
 
-SIZES = (
-    "for any sizes with a Mamba block equal to the hash unit; wider Mamba blocks, as in common production "
-    "configurations, are refused by name: hits could end in partial tails"
-)
+SIZES = "for any sizes; hits may end in partial tails where a Mamba block is wider than the hash unit"
 
 
 def report_text(report: Report, width: int) -> str:
@@ -62,19 +59,22 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
 
 
 def matrix_lines(matrix: Matrix, width: int) -> Iterator[str]:
-    """The matrix as a table; on a width that is too narrow, one line per cell."""
-    columns = [(order, configuration_class) for order in WorkerOrder for configuration_class in ConfigurationClass]
-    cell = max(len(words) for words in CLASS_WORDS.values()) + 2
-    if width < MARGIN + len(columns) * cell:
+    """The matrix as a table, a row per class and contract; on a width that is too narrow, one line per cell."""
+    margin = max(len(words) for words in CLASS_WORDS.values()) + 2
+    if width < 2 + margin + 10 + len(WorkerOrder) * COLUMN:
         for where in matrix.cells:
             line = f"  {where.contract.name.lower()}; {column_words(where)}: {cell_word(matrix, where)}"
             yield from wrapped(line, width)
         return
-    yield "  contract   " + "".join(ORDER_WORDS[order].ljust(2 * cell) for order in WorkerOrder).rstrip()
-    yield "             " + "".join(CLASS_WORDS[column[1]].ljust(cell) for column in columns).rstrip()
-    for contract in Contract:
-        words = [cell_word(matrix, Cell(contract, *column)) for column in columns]
-        yield f"  {contract.name.lower():<11}" + "".join(word.ljust(cell) for word in words).rstrip()
+    yield (
+        f"  {'class':<{margin}}{'contract':<10}"
+        + "".join(ORDER_WORDS[order].ljust(COLUMN) for order in WorkerOrder).rstrip()
+    )
+    for configuration_class, contract in itertools.product(ConfigurationClass, Contract):
+        class_words = CLASS_WORDS[configuration_class] if contract is min(Contract) else ""
+        words = [cell_word(matrix, Cell(contract, order, configuration_class)) for order in WorkerOrder]
+        line = f"  {class_words:<{margin}}{contract.name.lower():<10}" + "".join(word.ljust(COLUMN) for word in words)
+        yield line.rstrip()
 
 
 def cell_word(matrix: Matrix, cell: Cell) -> str:
@@ -114,7 +114,7 @@ def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> 
         result = judgement.result
         return (result.engine, -judgement.verdict.weakness, judgement.word, result.scope, _because(judgement, examples))
 
-    for (engine, _, word, scope, because), alike in groupby(sorted(listed, key=key), key=key):
+    for (engine, _, word, scope, because), alike in itertools.groupby(sorted(listed, key=key), key=key):
         names = ", ".join(dict.fromkeys(named(judgement) for judgement in alike))
         text = f"  {engine}: {word}  {names}{f' within {scope}' if scope else ''}{because}"
         yield from wrapped(text, width)

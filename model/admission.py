@@ -21,7 +21,7 @@ from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
 from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
-from model.policy import COMMON, NOTHING, Answer, Policy, Summary
+from model.policy import COMMON, NOTHING, Answer, Policy, Summary, tokens_used
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import SkippedReading, Truncation
 from model.request import Request, Status
@@ -193,8 +193,9 @@ def decide(
     answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
-    usable = usable_tokens(configuration, request, answer)
-    local, external = policy.settle(first_local, diverged, asked, usable, lookup.summary, N)
+    usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer))
+    E = tokens_used(policy, usable, asked, lookup.summary, N)
+    local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
     by_group = diverged and external > 0
     from_common = not by_group and lookup.summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0

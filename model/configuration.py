@@ -45,10 +45,27 @@ class LoadFailure(enum.Enum):
 
 
 class ConfigurationClass(enum.Enum):
-    """One attention spec beside any number of Mamba groups, or a second attention spec, which may lag behind."""
+    """What a proof tells apart: one attention spec beside any number of Mamba groups or a second one, which may lag
+    behind; and whether hits may end in a partial tail, inside a block."""
 
     ONE_ATTENTION_SPEC = "one_attention_spec"
     SECOND_ATTENTION_SPEC = "second_attention_spec"
+    ONE_ATTENTION_SPEC_PARTIAL_TAILS = "one_attention_spec_partial_tails"
+    SECOND_ATTENTION_SPEC_PARTIAL_TAILS = "second_attention_spec_partial_tails"
+
+    @property
+    def second_attention_spec(self) -> bool:
+        return self in (
+            ConfigurationClass.SECOND_ATTENTION_SPEC,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
+
+    @property
+    def partial_tails(self) -> bool:
+        return self in (
+            ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
+            ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        )
 
 
 @attrs.frozen
@@ -159,6 +176,13 @@ class Configuration:
         return next((group.block for group in self.groups if group.recurrent), None)
 
     @property
+    def copied_before_load(self) -> int:
+        """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
+        if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
+            return 0
+        return self.mamba_block or 0
+
+    @property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
         flight for the state at its end."""
@@ -204,10 +228,12 @@ class Configuration:
     @property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
-        attention_specs = {attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}
-        if len(attention_specs) > 1:
-            return ConfigurationClass.SECOND_ATTENTION_SPEC
-        return ConfigurationClass.ONE_ATTENTION_SPEC
+        second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1
+        return next(
+            kind
+            for kind in ConfigurationClass
+            if (kind.second_attention_spec, kind.partial_tails) == (second, self.fine_grained)
+        )
 
 
 def _check(configuration: Configuration) -> None:

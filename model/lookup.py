@@ -267,6 +267,7 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         common=reconciled.common,
         aligned_common=_aligned_common(policy, views, reconciled.common, configuration.scheduler_block),
         scheduler_block=configuration.scheduler_block,
+        copied_before_load=configuration.copied_before_load,
     )
     return LocalLookup(views, reconciled.views, reconciled.accepted, summary)
 

@@ -76,6 +76,16 @@ class Summary:
     cutting `common`. Equal to it where no partial tail can be."""
     scheduler_block: int
     """LCM of the groups' blocks, in tokens."""
+    copied_before_load: int = 0
+    """Mamba block, in tokens, where the worker copies the last state before a synchronous load is complete; 0 where the
+    load comes first or no group is recurrent."""
+
+
+def tokens_used(policy: Policy, answer: Answer, asked: int, summary: Summary, N: int) -> int:
+    """What the optional part `usable` of a policy makes of an answer: the tokens that `settle` gets to see."""
+    usable = getattr(policy, "usable", None)
+    tokens: int = answer.tokens if usable is None else usable(answer, asked, summary, N)
+    return tokens
 
 
 class GroupView(Protocol):

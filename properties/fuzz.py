@@ -23,7 +23,7 @@ from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
 from properties.repeatable import repeatable_draws
 from properties.replay import replay
-from properties.requirements import about, is_required
+from properties.requirements import about, is_required, release_of
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
 
 ENGINE = "fuzz"
@@ -80,7 +80,7 @@ def fuzz(
     outcomes: list[Outcome] = []
     for eviction in Eviction:
         progress(f"fuzz {policy.name}, {eviction.value} eviction")
-        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf, features)
+        campaign = Campaign(guarded(policy), cell, eviction, fixed_leaf, features, release_of(policy))
         try:
             found = findings(campaign, profile, chosen)
         except PolicyLoops as loops:

@@ -28,6 +28,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "lookup": ("lookup",),
     "local": ("tokens", "truth"),
     "ask": ("tokens",),
+    "usable": ("tokens",),
     "settle": ("tokens", "tokens"),
     "claims": ("truth",),
     "choose": ("answer",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from model.policy import Policy
+from model.release import NEWEST, Release
 from properties.catalogue import INVARIANTS
 from properties.invariant import Kind
 from properties.verdict import REQUIRED_CELL, Cell, Result
@@ -27,7 +28,18 @@ def about(base: Result, property: str) -> Result:
     return attrs.evolve(base, property=property, required=base.required and is_required(property))
 
 
+def release_of(policy: Policy) -> Release:
+    """The rules of the scheduler and the worker that the policy's name stands for: the newest unless it says so."""
+    rules: Release = getattr(policy, "release", NEWEST)
+    return rules
+
+
 def at_least(policy: Policy) -> Policy | None:
     """The policy whose reported boundaries it promises to reach wherever that one is safe; None if there is none."""
     promised: Policy | None = getattr(policy, "at_least", None)
     return promised
+
+
+def is_greatest(policy: Policy) -> bool:
+    """Whether it promises to report the greatest boundary that is safe."""
+    return bool(getattr(policy, "greatest", False))

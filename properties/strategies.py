@@ -14,7 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, LoadFailure
+from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
 from model.store_rules import Guard, StoreRules
@@ -133,7 +133,7 @@ def configurations(
     unit = draw(_UNITS)
     full = Group(GroupKind.FULL_ATTENTION, unit * draw(_WIDTHS))
     groups = [full] * draw(_FULL_GROUPS)
-    if cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC:
+    if cell.configuration_class.second_attention_spec:
         if Feature.CHUNKED_LOCAL in features and draw(st.booleans()):
             chunk = unit * draw(_CHUNKS)
             groups = [attrs.evolve(full, block=unit)] * len(groups)

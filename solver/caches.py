@@ -14,17 +14,24 @@ from solver.finding import Finding, violated
 from solver.scenario import BLOCK, Scenario, ScenarioSpec, specs_of
 
 MOST_TOKENS = 7
+MOST_TOKENS_WITH_TAILS = 4
+"""Fewer where every boundary counts."""
+
 REPLAYS = 20
 
 
 def small_caches(configuration_class: ConfigurationClass) -> Iterator[Scenario]:
-    """Every cache for a request of at most MOST_TOKENS tokens, the shortest requests first."""
-    for tokens in range(1, MOST_TOKENS + 1):
-        boundaries = range(BLOCK, tokens + 1, BLOCK)
+    """Every cache for a request of a few tokens that one request can leave, the shortest requests first."""
+    tails = configuration_class.partial_tails
+    unit = 1 if tails else BLOCK
+    for tokens in range(1, (MOST_TOKENS_WITH_TAILS if tails else MOST_TOKENS) + 1):
+        boundaries = range(unit, tokens + 1, unit)
         subsets = [frozenset(chosen) for size in range(len(boundaries) + 1) for chosen in _choices(boundaries, size)]
-        second = configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+        second = configuration_class.second_attention_spec
         for full, windows, states in itertools.product((0, *boundaries), subsets if second else (None,), subsets):
-            yield Scenario(tokens, full, states, windows)
+            scenario = Scenario(tokens, full, states, windows, unit=unit)
+            if scenario.can_be_built:
+                yield scenario
 
 
 def _choices(boundaries: range, size: int) -> Iterator[tuple[int, ...]]:
@@ -59,7 +66,7 @@ def is_no_member(lookup: Lookup) -> bool:
 def is_not_greatest(lookup: Lookup) -> bool:
     """REACH fails: a greater boundary is valid in every spec."""
     specs, cap, common, _ = lookup
-    return any(n > common for n in range(BLOCK, cap + 1, BLOCK) if all(spec.find(n) == n for spec in specs))
+    return any(n > common for n in range(1, cap + 1) if all(spec.find(n) == n for spec in specs))
 
 
 def where(
@@ -83,7 +90,7 @@ def search(
         if trace is not None:
             return violated(trace)
         example = example or str(scenario)
-    return f"not reproduced on the model: {example}" if example else f"no cache of {MOST_TOKENS} tokens shows it"
+    return f"not reproduced on the model: {example}" if example else "no cache of a few tokens shows it"
 
 
 def search_raising(policy: Policy) -> Finding | str:
@@ -96,4 +103,4 @@ def search_raising(policy: Policy) -> Finding | str:
                 trace = minimal(policy, "POLICY-TOTAL", None, scenario.trace())
                 if trace is not None:
                     return violated(trace)
-    return f"no cache of {MOST_TOKENS} tokens shows it"
+    return "no cache of a few tokens shows it"

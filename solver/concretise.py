@@ -15,10 +15,10 @@ import z3
 
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.composition import claim_of
-from model.configuration import ConfigurationClass
 from model.connector import Composite, Connector, Contract, Leaf
 from model.policy import Policy
 from properties.policy_guard import PolicyRaised, guarded
+from properties.requirements import release_of
 from properties.verdict import Case, Cell
 from solver import caches
 from solver.arithmetic import exact
@@ -37,6 +37,7 @@ from solver.world import (
     FULL,
     LOWEST_ATTENTION,
     RECURRENT,
+    REFERENCE,
     SECOND,
     SHALLOWEST,
     STRENGTH,
@@ -48,6 +49,8 @@ from solver.world import (
     S,
     SpecSymbols,
 )
+
+DEEPEST_CACHED = z3.Int("deepest boundary at which anything is cached")
 
 RLIMIT = 5_000_000
 CORRECTIONS = 60
@@ -97,7 +100,7 @@ def _scenarios(
             model = _plainest_model(solver, tokens, decision, cell)
             if model is None:
                 break
-            cached = _cached(model, tokens, cell)
+            cached = _cached(policy, model, tokens, cell)
             same = _same_cache(cached)
             common = _common(policy, cached)
             if common is not None and common != model.eval(COMMON, True).as_long():
@@ -132,15 +135,15 @@ def _plainest_model(solver: z3.Solver, tokens: int, decision: Decision, cell: Ce
 def _preferences(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolRef]:
     """No connector rather than one, small numbers rather than great ones, and caches that need few evictions."""
     yield from (z3.Not(choice) for choice in (CONNECTED, CLAIMS, WINNER_CLAIMS))
-    yield from (FULL <= n for n in (0, *_boundaries(tokens)))
+    yield from (FULL <= n for n in (0, *_boundaries(tokens, cell)))
     for spec in _specs(cell):
-        yield from (spec.valid(n) == (n <= FULL) for n in _boundaries(tokens))
+        yield from (spec.valid(n) == (n <= FULL) for n in _boundaries(tokens, cell))
     yield from (decision.E <= n for n in range(tokens + 1))
 
 
 def _specs(cell: Cell) -> tuple[SpecSymbols, ...]:
     """Specs beside the reference, whose valid boundaries are to be chosen."""
-    second = cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+    second = cell.configuration_class.second_attention_spec
     return (RECURRENT, SECOND) if second else (RECURRENT,)
 
 
@@ -154,8 +157,12 @@ def _settings(policy: Policy, cell: Cell, lookup_is_sound: bool) -> Iterator[tup
         yield scenario.tokens, (_same_cache(scenario), COMMON == common)
 
 
-def _boundaries(tokens: int) -> range:
-    return range(BLOCK, tokens + 1, BLOCK)
+def _unit(cell: Cell) -> int:
+    return 1 if cell.configuration_class.partial_tails else BLOCK
+
+
+def _boundaries(tokens: int, cell: Cell) -> range:
+    return range(_unit(cell), tokens + 1, _unit(cell))
 
 
 def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolRef]:
@@ -163,7 +170,10 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     yield from (N == tokens, S == BLOCK, B == BLOCK, CAP <= tokens)
     specs = _specs(cell)
     for spec in specs:
-        yield from _greatest_valid(spec, tokens)
+        yield from _greatest_valid(spec, tokens, cell)
+    yield from (REFERENCE.valid(n) == (n <= FULL) for n in range(tokens + 1))
+    if cell.configuration_class.partial_tails:
+        yield from _can_be_built(tokens, specs)
     yield WITNESS.hit == RECURRENT.hit
     yield from (WITNESS.valid(n) == RECURRENT.valid(n) for n in range(tokens + 1))
     hits = [FULL, *(spec.hit for spec in specs)]
@@ -178,10 +188,23 @@ def _reachable(tokens: int, decision: Decision, cell: Cell) -> Iterator[z3.BoolR
     yield FIRST_CHUNK == z3.If(to_boundary < N - decision.resume, to_boundary, N - decision.resume)
 
 
-def _greatest_valid(spec: SpecSymbols, tokens: int) -> Iterator[z3.BoolRef]:
+def _can_be_built(tokens: int, specs: tuple[SpecSymbols, ...]) -> Iterator[z3.BoolRef]:
+    """As `Scenario.can_be_built`: only at the deepest boundary is something cached inside a block, and the second spec
+    is full attention."""
+    yield FULL <= DEEPEST_CACHED
+    yield z3.Or(FULL % BLOCK == 0, FULL == DEEPEST_CACHED)
+    for n in range(1, tokens + 1):
+        for spec in specs:
+            inside = n % BLOCK > 0 and spec is RECURRENT
+            yield z3.Implies(spec.valid(n), n == DEEPEST_CACHED if inside else n <= DEEPEST_CACHED)
+        if SECOND in specs:
+            yield z3.Implies(SECOND.valid(n), SECOND.valid(n - 1))
+
+
+def _greatest_valid(spec: SpecSymbols, tokens: int, cell: Cell) -> Iterator[z3.BoolRef]:
     yield spec.valid(0)
     for n in range(1, tokens + 1):
-        if n in _boundaries(tokens):
+        if n in _boundaries(tokens, cell):
             yield z3.Implies(z3.And(spec.valid(n), n <= CAP), n <= spec.hit)
         else:
             yield z3.Not(spec.valid(n))
@@ -191,9 +214,9 @@ def _attained(extreme: z3.ArithRef, hits: Iterable[z3.ArithRef]) -> z3.BoolRef:
     return z3.Or(*(extreme == hit for hit in hits))
 
 
-def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
+def _cached(policy: Policy, model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
     def valid(spec: SpecSymbols) -> frozenset[int]:
-        return frozenset(n for n in _boundaries(tokens) if z3.is_true(model.eval(spec.valid(n), True)))
+        return frozenset(n for n in _boundaries(tokens, cell) if z3.is_true(model.eval(spec.valid(n), True)))
 
     return Scenario(
         tokens=tokens,
@@ -201,6 +224,8 @@ def _cached(model: z3.ModelRef, tokens: int, cell: Cell) -> Scenario:
         recurrent=valid(RECURRENT),
         second=valid(SECOND) if SECOND in _specs(cell) else None,
         worker_order=cell.worker_order,
+        unit=_unit(cell),
+        release=release_of(policy),
     )
 
 
@@ -208,7 +233,7 @@ def _same_cache(scenario: Scenario) -> z3.BoolRef:
     same = [scenario.full == FULL]
     for spec, valid in ((RECURRENT, scenario.recurrent), (SECOND, scenario.second)):
         if valid is not None:
-            same += [spec.valid(n) == (n in valid) for n in _boundaries(scenario.tokens)]
+            same += [spec.valid(n) == (n in valid) for n in range(scenario.unit, scenario.tokens + 1, scenario.unit)]
     return z3.And(*same)
 
 

@@ -60,7 +60,10 @@ class Decider:
 
     def decide_exactly(self, obligation: Obligation) -> Decided:
         """Whether the obligation holds of the integers; for what `decide` found to fail."""
-        return self.decide(obligation.exact)
+        meant = obligation.exact
+        if meant.small and fails_for(meant, meant.small):
+            return Decided(Outcome.FAILS)
+        return self.decide(meant)
 
 
 def follows(obligation: Obligation) -> bool:

@@ -6,6 +6,7 @@ The policy's own functions are run on symbolic values (solver/forking.py); "poli
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 import z3
@@ -13,15 +14,15 @@ import z3
 from model.configuration import ConfigurationClass, WorkerOrder
 from model.connector import Contract
 from model.policy import COMMON as COMMON_LOOKUP
-from model.policy import PER_GROUP, Policy
+from model.policy import NO_SOURCE, PER_GROUP, Answer, Policy, Summary
 from properties.verdict import Case, Cell
 from solver import laws
 from solver.arithmetic import remainder
 from solver.forking import Exploration, ForkingRun, Site, explore
 from solver.obligation import Assumption, Obligation
-from solver.world import CLAIMS, CONNECTED, SHALLOWEST, B, Decision, N, S, decision_symbols, summary_for
+from solver.world import ASYNCHRONOUS, CLAIMS, CONNECTED, SHALLOWEST, B, Decision, N, S, decision_symbols, summary_for
 
-WEAKEST = Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC)
+WEAKEST = Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS)
 """What holds here whatever the worker order holds in every cell."""
 
 SMALL = (S == 2, B == 2, N <= 12)
@@ -58,12 +59,21 @@ def explore_admission(policy: Policy, whose: str = "", forced: Mapping[Site, boo
         run.define(decision.first_local, first_local)
         asked = run.call(policy, "ask", first_local, summary)
         run.define(decision.asked, asked)
-        E = run.number(decision.E) if connected else 0
+        E = _usable(run, policy, decision, summary) if connected else 0
         local, external = run.call(policy, "settle", first_local, diverged, asked, E, summary, length)
         run.define(decision.local, local)
         run.define(decision.external, external)
 
     return Admission(decision, explore(admission, tuple(law.formula for law in explored_laws(decision)), forced))
+
+
+def _usable(run: ForkingRun, policy: Policy, decision: Decision, summary: Summary) -> Any:
+    """What a policy that has the part `usable` makes of the answer."""
+    E = run.number(decision.E)
+    if not hasattr(policy, "usable"):
+        return E
+    answer = Answer(False, E, run.truth(ASYNCHRONOUS), NO_SOURCE)  # type: ignore[arg-type]
+    return run.call(policy, "usable", answer, run.number(decision.asked), summary, run.number(N))
 
 
 def explored_laws(decision: Decision) -> tuple[Assumption, ...]:
@@ -136,7 +146,7 @@ def _resume(case: Case) -> Callable[[Admission, Cell], Obligation]:
 
 def _cover(case: Case) -> Callable[[Admission, Cell], Obligation]:
     def build(admission: Admission, cell: Cell) -> Obligation:
-        second = cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+        second = cell.configuration_class.second_attention_spec
         goal = z3.And(laws.SEES_FULL, laws.SEES_SECOND) if second else laws.SEES_FULL
         title = f"every attention group sees what it needs below R, {case.value}"
         more = laws.attention_laws(admission.decision, cell.configuration_class)
@@ -205,9 +215,9 @@ STATEMENTS = (
     Statement("HIT-COVER", Case.EXTERNAL, _cover(Case.EXTERNAL), (CONTRACT, CLASS)),
     Statement("HIT-MEMBER", None, _member, (CLASS,)),
     Statement("LOAD-ORDER", None, _order, (ORDER,)),
-    Statement("LOAD-EXACT", None, _exact),
-    Statement("GEO-INTERVAL", None, _interval),
+    Statement("LOAD-EXACT", None, _exact, (CLASS,)),
+    Statement("GEO-INTERVAL", None, _interval, (CLASS,)),
     Statement("CAP-MEET", None, _meet),
-    Statement("HIT-LAST", None, _last),
-    Statement("HIT-AGAIN", None, _again),
+    Statement("HIT-LAST", None, _last, (CLASS,)),
+    Statement("HIT-AGAIN", None, _again, (CLASS,)),
 )

@@ -36,9 +36,8 @@ class DecisionProof:
         self._decided: dict[tuple[object, ...], Finding] = {}
         self.total = self._examine_total()
         exact = next(statement for statement in STATEMENTS if statement.property == "LOAD-EXACT")
-        finding = self.examine(exact, WEAKEST)
-        for findings in self._lemmas.values():
-            findings["LOAD-EXACT"] = finding
+        for configuration_class, findings in self._lemmas.items():
+            findings["LOAD-EXACT"] = self.examine(exact, attrs.evolve(WEAKEST, configuration_class=configuration_class))
 
     def examine(self, statement: Statement, cell: Cell) -> Finding:
         """What is known of the statement in the cell."""

@@ -205,7 +205,7 @@ def _check_repeatable(function: Callable[[ForkingRun], T], run: ForkingRun, path
 def _first_difference(recorded: Sequence[z3.BoolRef], repeated: Sequence[z3.BoolRef]) -> int | None:
     """Index of the first condition that differs, or that only one of the runs has."""
     for index, (one, other) in enumerate(zip(recorded, repeated, strict=False)):
-        if not one.eq(other):
+        if one.get_id() != other.get_id():
             return index
     return None if len(recorded) == len(repeated) else min(len(recorded), len(repeated))
 
@@ -231,6 +231,8 @@ class ForkingRun:
         self.sites: set[Site] = set()
         self.refusal = ""
         self._prefix = prefix
+        self._known: set[int] = set()
+        """Identities of `conditions`; z3 has one for equal formulas, as long as one of them is kept."""
 
     def number(self, term: z3.ArithRef) -> SymbolicInt:
         return SymbolicInt(term, self)
@@ -312,7 +314,8 @@ class ForkingRun:
 
     def learn(self, fact: z3.BoolRef) -> None:
         """Note what holds on this path from here on."""
-        if not any(fact.eq(known) for known in self.conditions):
+        if fact.get_id() not in self._known:
+            self._known.add(fact.get_id())
             self.conditions.append(fact)
             self.places.append(self.place)
             self.solver.add(fact)

@@ -23,11 +23,13 @@ from solver.world import (
     CLAIMS,
     COMMON,
     CONNECTED,
+    COPIED_BEFORE_LOAD,
     DEEPEST,
     FIRST_CHUNK,
     FULL,
     LOWEST_ATTENTION,
     RECURRENT,
+    REFERENCE,
     SECOND,
     SHALLOWEST,
     STRENGTH,
@@ -69,14 +71,15 @@ SEES_SECOND = z3.Bool("the second attention spec sees its window below R")
 
 def attention_specs(configuration_class: ConfigurationClass) -> tuple[SpecSymbols, ...]:
     """Attention specs beside the reference."""
-    return (SECOND,) if configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC else ()
+    return (SECOND,) if configuration_class.second_attention_spec else ()
 
 
 @functools.cache
 def lookup_laws(configuration_class: ConfigurationClass) -> tuple[Assumption, ...]:
     """What the finders guarantee about each spec alone, and how the summary is made from them.
 
-    Shallowest, deepest and lowest attention are hits of some specs, so what holds of every hit holds of them.
+    Shallowest, deepest and lowest attention are hits of some specs, so what holds of every hit holds of them. Of the
+    unit of hits that may end in partial tails nothing is needed.
     """
     attention = attention_specs(configuration_class)
     specs = (RECURRENT, WITNESS, *attention)
@@ -85,18 +88,21 @@ def lookup_laws(configuration_class: ConfigurationClass) -> tuple[Assumption, ..
     every = (*hits, *extremes)
     bounds = [z3.And(SHALLOWEST <= hit, hit <= DEEPEST) for hit in hits]
     bounds += [LOWEST_ATTENTION <= hit for hit in (FULL, *(spec.hit for spec in attention))]
-    aligned = z3.And(*(remainder(hit, S) == 0 for hit in every))
+    already_aligned = z3.Implies(remainder(COMMON, S) == 0, ALIGNED_COMMON == COMMON)
     laws = [
         Assumption("request: at least one token", N >= 1),
         Assumption("sizes: a scheduler block of at least one token", S > 0),
+        Assumption("sizes: a block that is copied early, or none", COPIED_BEFORE_LOAD >= 0),
         Assumption("finder: a hit is at most the cap and the request", z3.And(*(_within_cap(hit) for hit in every))),
-        Assumption("finder: hits are multiples of the scheduler block", aligned),
         Assumption("finder: a hit is a valid boundary", z3.And(*(spec.valid(spec.hit) for spec in specs))),
         Assumption("summary: shallowest, deepest and lowest attention bound the hits", z3.And(*bounds)),
-        Assumption("summary: aligned common", ALIGNED_COMMON == COMMON - remainder(COMMON, S)),
+        Assumption("summary: aligned common", z3.And(remainder(ALIGNED_COMMON, S) == 0, already_aligned)),
         Assumption("arithmetic: division by the scheduler block", division_facts(COMMON, S)),
     ]
-    if configuration_class is ConfigurationClass.ONE_ATTENTION_SPEC:
+    if not configuration_class.partial_tails:
+        aligned = z3.And(*(remainder(hit, S) == 0 for hit in every))
+        laws.append(Assumption("class: hits are multiples of the scheduler block", aligned))
+    if not configuration_class.second_attention_spec:
         laws.append(Assumption("class: one attention spec", LOWEST_ATTENTION == FULL))
     return tuple(laws)
 
@@ -105,15 +111,19 @@ def _within_cap(hit: z3.ArithRef) -> z3.BoolRef:
     return z3.And(0 <= hit, z3.Or(hit == 0, hit <= CAP), hit <= N)
 
 
-def valid_for_full(boundary: z3.ArithRef) -> z3.BoolRef:
-    """Full attention is downward closed: every multiple of the scheduler block up to its hit is valid."""
-    return z3.And(boundary <= FULL, remainder(boundary, S) == 0)
+def valid_for_full(boundary: z3.ArithRef, configuration_class: ConfigurationClass) -> z3.BoolRef:
+    """Full attention is valid at its hit and at every multiple of the scheduler block below it; what lies between is
+    left open where hits may end there."""
+    within = [remainder(boundary, S) == 0]
+    if configuration_class.partial_tails:
+        within += [boundary == FULL, REFERENCE.valid(boundary)]
+    return z3.And(boundary <= FULL, z3.Or(*within))
 
 
 def valid_everywhere(boundary: z3.ArithRef, configuration_class: ConfigurationClass) -> z3.BoolRef:
     """`boundary` is a member of every group's set: of the reference's, and of one arbitrary group's of each kind."""
     specs = (RECURRENT, *attention_specs(configuration_class))
-    return z3.And(valid_for_full(boundary), *(spec.valid(boundary) for spec in specs))
+    return z3.And(valid_for_full(boundary, configuration_class), *(spec.valid(boundary) for spec in specs))
 
 
 @functools.cache
@@ -122,11 +132,10 @@ def common_hit_lemmas(configuration_class: ConfigurationClass) -> tuple[Assumpti
 
     A member of the set of the spec with the least hit is at most that hit.
     """
-    everywhere = valid_everywhere(COMMON, configuration_class)
-    return (
-        Assumption("HIT-SHRINK", z3.And(0 <= COMMON, z3.Or(COMMON == 0, COMMON <= CAP))),
-        Assumption("HIT-MEMBER", z3.And(everywhere, WITNESS.valid(COMMON), COMMON <= SHALLOWEST)),
-    )
+    both = (COMMON, ALIGNED_COMMON)
+    members = [z3.And(valid_everywhere(n, configuration_class), WITNESS.valid(n), n <= SHALLOWEST) for n in both]
+    shrunk = z3.And(0 <= ALIGNED_COMMON, ALIGNED_COMMON <= COMMON, z3.Or(COMMON == 0, COMMON <= CAP))
+    return Assumption("HIT-SHRINK", shrunk), Assumption("HIT-MEMBER", z3.And(*members))
 
 
 def answer_laws(decision: Decision) -> tuple[Assumption, ...]:
@@ -191,8 +200,10 @@ def attention_laws(decision: Decision, configuration_class: ConfigurationClass) 
     local, asked, nothing_loaded = decision.local, decision.asked, decision.external == 0
     upper = z3.And(decision.external > 0, LOADED_ATTENTION)
     sees = [
-        z3.Implies(z3.And(nothing_loaded, valid_for_full(local)), SEES_FULL),
-        z3.Implies(z3.And(upper, z3.Or(valid_for_full(asked), LOADED_LAGGING_ATTENTION)), SEES_FULL),
+        z3.Implies(z3.And(nothing_loaded, valid_for_full(local, configuration_class)), SEES_FULL),
+        z3.Implies(
+            z3.And(upper, z3.Or(valid_for_full(asked, configuration_class), LOADED_LAGGING_ATTENTION)), SEES_FULL
+        ),
     ]
     for spec in attention_specs(configuration_class):
         sees += [
@@ -220,11 +231,14 @@ def worker_laws(decision: Decision, order: WorkerOrder) -> tuple[Assumption, ...
     A synchronous load that follows the copy is too late, unless the first chunk stays in that column.
     """
     if order is WorkerOrder.LOAD_BEFORE_COPY:
-        return (Assumption("worker: load before copy", IN_TIME),)
+        return (Assumption("worker: load before copy", z3.And(IN_TIME, COPIED_BEFORE_LOAD == 0)),)
     resume = decision.resume
-    stays = column_ending_at(resume) == column_ending_at(resume + FIRST_CHUNK)
+    first, last = column_ending_at(resume), column_ending_at(N)
+    reached = column_ending_at(resume + FIRST_CHUNK)
+    in_time = z3.Implies(z3.Or(ASYNCHRONOUS, first == reached), IN_TIME)
     return (
         Assumption("sizes: a Mamba block and a first chunk of at least one token", z3.And(B > 0, FIRST_CHUNK >= 1)),
         Assumption("the first chunk ends within the request", resume + FIRST_CHUNK <= N),
-        Assumption("worker: copy before load", z3.Implies(z3.Or(ASYNCHRONOUS, stays), IN_TIME)),
+        Assumption("arithmetic: later boundaries lie in later columns", z3.And(first <= reached, reached <= last)),
+        Assumption("worker: copy before load", z3.And(in_time, COPIED_BEFORE_LOAD == B)),
     )

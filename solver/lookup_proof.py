@@ -20,7 +20,8 @@ from solver.totality import Part, examine_part
 
 @attrs.frozen
 class LookupFindings:
-    """`member` by configuration class; the others hold in both. `total` is POLICY-TOTAL for `accept` and `cap`."""
+    """`member` by configuration class; the others hold in every class. `total` is POLICY-TOTAL for `accept` and
+    `cap`."""
 
     shrink: Finding
     member: dict[ConfigurationClass, Finding]

@@ -22,7 +22,7 @@ from solver.finding import Finding, combined, resting_on
 from solver.guards import DroppedGuard, Fate
 from solver.laws import ONLY_CLAIMERS
 from solver.lookup_proof import LookupFindings, examine_lookup
-from solver.reach import examine_reach
+from solver.reach import examine_greatest, examine_reach
 from solver.soundness.results import soundness_summary
 
 ENGINE = "prove"
@@ -48,14 +48,16 @@ def prove(
     cells: Sequence[Cell] = ALL_CELLS,
     required: Collection[Cell] = (REQUIRED_CELL,),
     at_least: Policy | None = None,
+    greatest: bool = False,
     cache_soundness: Finding | None = None,
     progress: Callable[[str], None] = lambda _: None,
     export: Callable[[str, str], None] = lambda title, text: None,
 ) -> tuple[Result, ...]:
     """Decide every property of `policy` in `cells`; those in `required`, or in no cell, are required to hold.
 
-    `at_least` is a policy whose reported boundaries REACH demands. `cache_soundness` is what was found about the cache
-    (solver/soundness/); without it, it is assumed. `export` is given title and SMT-LIB text of every
+    `at_least` is a policy whose reported boundaries REACH demands; with `greatest` it demands the greatest safe ones.
+    `cache_soundness` is what was found about the cache (solver/soundness/); without it, it is assumed. `export` is
+    given title and SMT-LIB text of every
     obligation. Raises PolicyError for a policy that lacks a part, returns a wrong type, or cannot be made symbolic.
     """
     decider = Decider(export)
@@ -70,7 +72,7 @@ def prove(
     entries = [
         *_by_cell(proof, lookup, cells, required),
         *_everywhere(proof, lookup, composition),
-        _reach(policy, admission, lookup, proof, at_least, decider),
+        _reach(policy, admission, lookup, proof, at_least, greatest, decider),
     ]
     progress(f"prove {policy.name}: guards")
     dropped = tuple(_dropped_guards(policy, admission, lookup, composition, entries))
@@ -137,11 +139,17 @@ def _reach(
     lookup: LookupFindings,
     proof: DecisionProof,
     at_least: Policy | None,
+    greatest: bool,
     decider: Decider,
 ) -> _Entry:
-    if at_least is None:
+    demanded = []
+    if at_least is not None:
+        demanded.append(examine_reach(policy, admission, at_least, decider))
+    if greatest:
+        demanded.append(examine_greatest(policy, admission, decider))
+    if not demanded:
         return _Entry("REACH", lookup.greatest, required=False)
-    compared = examine_reach(policy, admission, at_least, decider)
+    compared = combined(demanded)
     for name, basis in (("HIT-MEMBER", lookup.member[WEAKEST.configuration_class]), ("POLICY-TOTAL", proof.total)):
         compared = resting_on(compared, name, basis)
     return _Entry("REACH", combined((lookup.greatest, compared)))

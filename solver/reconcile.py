@@ -94,7 +94,6 @@ def _search_laws(bound: z3.ArithRef) -> tuple[Assumption, ...]:
                 z3.Implies(found <= CAP, found <= SPEC.hit),
             ),
         ),
-        Assumption("finder: hits are multiples of the scheduler block", remainder(found, S) == 0),
     )
 
 
@@ -110,7 +109,6 @@ _BASE = (
         z3.And(0 <= SPEC.hit, z3.Or(SPEC.hit == 0, SPEC.hit <= CAP), SPEC.hit <= N),
     ),
     Assumption("finder: a hit is a valid boundary", SPEC.valid(SPEC.hit)),
-    Assumption("finder: hits are multiples of the scheduler block, the own hit too", remainder(SPEC.hit, S) == 0),
     Assumption(
         "finder: the own hit is the greatest",
         z3.And(*(z3.Implies(z3.And(SPEC.valid(n), n <= CAP), n <= SPEC.hit) for n in (BOUNDARY, CANDIDATE))),
@@ -170,20 +168,31 @@ def keeps_members(step: Step, configuration_class: ConfigurationClass) -> Obliga
         step,
         "a candidate that no spec lowers is valid in every spec",
         z3.Implies(RESULT == ROUND_START, z3.And(SPEC.valid(RESULT), VISITED.valid(RESULT))),
-        _class_laws(configuration_class),
+        _class_laws(step, configuration_class),
     )
 
 
-def _class_laws(configuration_class: ConfigurationClass) -> tuple[Assumption, ...]:
-    if configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC:
-        return ()
-    closed = z3.Implies(z3.And(CANDIDATE <= SPEC.hit, remainder(CANDIDATE, S) == 0), SPEC.valid(CANDIDATE))
-    return _ON_GRID, Assumption("class: full attention is downward closed", z3.Or(RECURRENT, closed))
+def _class_laws(step: Step, configuration_class: ConfigurationClass) -> tuple[Assumption, ...]:
+    laws: list[Assumption] = []
+    if not configuration_class.partial_tails:
+        laws += (_ON_GRID, _aligned_hits(step))
+    if not configuration_class.second_attention_spec:
+        closed = z3.Implies(z3.And(CANDIDATE <= SPEC.hit, remainder(CANDIDATE, S) == 0), SPEC.valid(CANDIDATE))
+        laws.append(Assumption("class: full attention is valid at blocks below its hit", z3.Or(RECURRENT, closed)))
+    return tuple(laws)
+
+
+def _aligned_hits(step: Step) -> Assumption:
+    hits = (SPEC.hit, *(FIND(bound) for bound in step.bounds))
+    return Assumption(
+        "class: hits are multiples of the scheduler block", all_of(remainder(hit, S) == 0 for hit in hits)
+    )
 
 
 def keeps_aligned(step: Step) -> Obligation:
-    """Auxiliary: searches aside, only the cap itself may be off the grid."""
-    return _obligation(step, ALIGNED, z3.Or(RESULT == CAP, remainder(RESULT, S) == 0), (_ON_GRID,))
+    """Auxiliary, without partial tails: searches aside, only the cap itself may be off the grid."""
+    on_grid = z3.Or(RESULT == CAP, remainder(RESULT, S) == 0)
+    return _obligation(step, ALIGNED, on_grid, (_ON_GRID, _aligned_hits(step)))
 
 
 def keeps_the_greatest(step: Step) -> Obligation:

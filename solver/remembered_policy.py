@@ -10,7 +10,7 @@ from typing import Any, cast
 from model.policy import Policy
 from properties.policy_guard import guarded
 
-_BY_VALUE = ("cap", "claim_step", "claim_end", "choose_step", "assign", "lookup", "local", "ask", "settle")
+_BY_VALUE = ("cap", "claim_step", "claim_end", "choose_step", "assign", "lookup", "local", "ask", "usable", "settle")
 """Parts whose arguments are plain values; `accept` is given a view of the whole pool."""
 
 

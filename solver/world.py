@@ -24,8 +24,9 @@ def spec_symbols(name: str) -> SpecSymbols:
     return SpecSymbols(z3.Int(f"hit of {name}"), z3.Function(f"valid for {name}", z3.IntSort(), z3.BoolSort()))
 
 
-FULL = z3.Int("hit of full attention")
-"""Hit of the first full-attention spec, the reference; every multiple of the scheduler block below it is valid too."""
+REFERENCE = spec_symbols("full attention")
+"""The first full-attention spec; every multiple of the scheduler block below its hit is valid for it too."""
+FULL = REFERENCE.hit
 SECOND = spec_symbols("second attention spec")
 RECURRENT = spec_symbols("recurrent group")
 WITNESS = spec_symbols("recurrent witness")
@@ -36,6 +37,8 @@ CAP = z3.Int("cap")
 """The cap under which the hits were found: that of the policy whose decision is looked at."""
 S = z3.Int("scheduler block")
 B = z3.Int("mamba block")
+COPIED_BEFORE_LOAD = z3.Int("mamba block that is copied before a synchronous load")
+"""0 if there is none."""
 SHALLOWEST = z3.Int("shallowest")
 DEEPEST = z3.Int("deepest")
 LOWEST_ATTENTION = z3.Int("lowest attention")
@@ -97,4 +100,5 @@ def summary_for(run: ForkingRun, lookup: Lookup) -> Summary:
         common=run.number(COMMON),  # type: ignore[arg-type]
         aligned_common=run.number(ALIGNED_COMMON),  # type: ignore[arg-type]
         scheduler_block=run.number(S),  # type: ignore[arg-type]
+        copied_before_load=run.number(COPIED_BEFORE_LOAD),  # type: ignore[arg-type]
     )

@@ -6,6 +6,7 @@ import functools
 
 from model.policies import POLICIES
 from model.policies.mutants import MUTANTS
+from properties.requirements import at_least, is_greatest
 from properties.verdict import ALL_CELLS, REQUIRED_CELL, Case, Cell, Result, Verdict
 from solver.prove import prove
 
@@ -14,7 +15,7 @@ from solver.prove import prove
 def proof_of(name: str, cells: tuple[Cell, ...] = ALL_CELLS) -> tuple[Result, ...]:
     """What `prove` finds out about a shipped policy or a mutant; `reference` has to reach what vllm-0.28 reaches."""
     policy = POLICIES.get(name) or MUTANTS[name]
-    return prove(policy, cells=cells, at_least=POLICIES["vllm-0.28"] if name == "reference" else None)
+    return prove(policy, cells=cells, at_least=at_least(policy), greatest=is_greatest(policy))
 
 
 def mutant_proof(name: str) -> tuple[Result, ...]:

@@ -30,7 +30,25 @@ class Fault:
     dropped: tuple[str, ...] = ()
 
 
-def _without_guards(name: str, *guards: str) -> Action:
+IMPLIED = {
+    ("look up", "a block of the pool"): "the null block is not cached, so nothing is found there",
+    ("drop lookup", "something was found"): "to drop nothing changes nothing",
+    ("touch", "the request is being admitted"): "an outstanding lookup is of a request being admitted",
+    ("publish full", "the block has no full hash"): "a block with a full hash is held where its hash says",
+    ("publish tail", "the block has no full hash"): "a column with a tail is not full, so its block has none",
+    (
+        "copy for reader",
+        "the request is being admitted",
+    ): "an outstanding lookup is of a request being admitted",
+    ("copy for producer", "the request runs"): "to copy a tail early harms nobody",
+    ("copy for producer", "no copy of a copy"): "a copy of this step has a fresh tail, and a free block is no copy",
+    ("load begins", "not begun before"): "an entry has one load, and to begin it again spoils nothing",
+    ("abort loading", "the request waits for its load"): "what is withdrawn is relied on less",
+}
+"""Guards that can be dropped alone without any cell failing, and why."""
+
+
+def without_guards(name: str, *guards: str) -> Action:
     action = BY_NAME[name]
 
     def build(state: State, *arguments: object) -> Transition:
@@ -118,10 +136,10 @@ def _is_loading(state: State, entry: Entry) -> Formula:
 
 FAULTS = (
     Fault("eviction without unhashing", _with_after("allocate", _hashes_stay), "full hash is content"),
-    Fault("hit in the same step", _without_guards("touch", "no state of this step"), "state is visible"),
+    Fault("hit in the same step", without_guards("touch", "no state of this step"), "state is visible"),
     Fault(
         "write over an alias",
-        _without_guards("forward chunk", "a state that is cached is not overwritten"),
+        without_guards("forward chunk", "a state that is cached is not overwritten"),
         "tail hash is content",
     ),
     Fault(
@@ -143,7 +161,7 @@ FAULTS = (
     Fault("publish another block", _with_after("publish full", _another_block), "full hash is content"),
     Fault(
         "publish a column that is not computed",
-        _without_guards("publish full", "the column's tokens are computed"),
+        without_guards("publish full", "the column's tokens are computed"),
         "full hash is content",
     ),
     Fault(
@@ -152,15 +170,15 @@ FAULTS = (
         "full hash is content",
         ("passed columns are full",),
     ),
-    Fault("two chunks in one step", _without_guards("forward chunk", "one chunk a step"), "chunk reads its state"),
+    Fault("two chunks in one step", without_guards("forward chunk", "one chunk a step"), "chunk reads its state"),
     Fault(
         "chunk that leaves its column half-way",
-        _without_guards("forward chunk", "a chunk does not leave its column half-way"),
+        without_guards("forward chunk", "a chunk does not leave its column half-way"),
         "passed columns are full",
     ),
     Fault(
         "allocate before touch",
-        _without_guards("allocate", "no outstanding lookup found the block"),
+        without_guards("allocate", "no outstanding lookup found the block"),
         "lookup stands",
     ),
     Fault(
@@ -170,28 +188,28 @@ FAULTS = (
         ("lookup stands",),
     ),
     Fault("touch without a reference", _with_after("touch", _not_referenced), "references"),
-    Fault("allocate a referenced block", _without_guards("allocate", "a free block of the pool"), "delivered"),
+    Fault("allocate a referenced block", without_guards("allocate", "a free block of the pool"), "delivered"),
     Fault(
         "save before commit",
-        _without_guards("save begins", "no step is going to write the block"),
+        without_guards("save begins", "no step is going to write the block"),
         "save reads its key",
     ),
     Fault("save without a pin", _with_after("save begins", _not_referenced), "references"),
-    Fault("unpinned load", _without_guards("free", "no load is under way"), "load is pinned"),
+    Fault("unpinned load", without_guards("free", "no load is under way"), "load is pinned"),
     Fault(
         "load into a block with a queued write of its former owner",
-        _without_guards("load begins", "no step is going to write the block"),
+        without_guards("load begins", "no step is going to write the block"),
         "loading is alone",
     ),
     Fault(
         "load into a block that a step is going to read",
-        _without_guards("load begins", "no step is going to read the block"),
+        without_guards("load begins", "no step is going to read the block"),
         "loading is alone",
     ),
     Fault("preempted in the step, hashes kept", _with_after("preempt in step", _hashes_stay), "full hash is content"),
     Fault(
         "preempted in the step although others rely on it",
-        _without_guards("preempt in step", "nobody else relies on what it was to write"),
+        without_guards("preempt in step", "nobody else relies on what it was to write"),
         "delivered",
     ),
     Fault("lost step, hashes stay", _with_after("lose steps", _hashes_stay), "full hash is content"),
@@ -200,23 +218,23 @@ FAULTS = (
     Fault("lost step, loading readers stay", _loss_that_spares(_is_loading), "delivered"),
     Fault(
         "tail copied from the step that writes it",
-        _without_guards("copy for reader", "no tail of this step"),
+        without_guards("copy for reader", "no tail of this step"),
         "delivered",
     ),
     Fault("tail moved without a copy", _with_after("copy for producer", _not_copied), "tail hash is content"),
     Fault("copy without a pin", _with_after("copy for reader", _not_referenced), "references"),
     Fault(
         "state retired after its chunk was planned",
-        _without_guards("retire", "not after the chunk of this step"),
+        without_guards("retire", "not after the chunk of this step"),
         "chunk reads its state",
     ),
-    Fault("state retired that is still read", _without_guards("retire", "no later token reads it"), "needs are held"),
-    Fault("reset under a holder", _without_guards("reset", "all blocks are unreferenced"), "shared is hashed"),
-    Fault("start with a hole", _without_guards("start", "what R sees is held"), "needs are held"),
+    Fault("state retired that is still read", without_guards("retire", "no later token reads it"), "needs are held"),
+    Fault("reset under a holder", without_guards("reset", "all blocks are unreferenced"), "shared is hashed"),
+    Fault("start with a hole", without_guards("start", "what R sees is held"), "needs are held"),
     Fault(
         "start from what is not a hit",
-        _without_guards("start", "what is held below R is a hit or a load"),
+        without_guards("start", "what is held below R is a hit or a load"),
         "needs are held",
     ),
-    Fault("started before all of its load", _without_guards("load commits", "all of its load has begun"), "delivered"),
+    Fault("started before all of its load", without_guards("load commits", "all of its load has begun"), "delivered"),
 )

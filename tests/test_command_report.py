@@ -119,20 +119,35 @@ def cells(order: WorkerOrder, classes: set[ConfigurationClass], least: Contract)
 
 
 LOAD_FIRST = WorkerOrder.LOAD_BEFORE_COPY
-ONE, SECOND = ConfigurationClass
+ONE, SECOND, ONE_TAILS, SECOND_TAILS = ConfigurationClass
 
 
 @pytest.mark.parametrize(
     ("proved", "said"),
     [
-        (cells(LOAD_FIRST, {ONE}, Contract.BACKED), "honest to backed, load before copy, one attention spec; 9 of 12"),
+        (
+            cells(LOAD_FIRST, {ONE}, Contract.BACKED),
+            "honest to backed, load before copy, one attention spec, no partial tails; 21 of 24",
+        ),
         (
             cells(LOAD_FIRST, {ONE, SECOND}, Contract.BACKED),
-            "honest to backed, load before copy, one attention spec or more; 6 of 12",
+            "honest to backed, load before copy, one attention spec or more, no partial tails; 18 of 24",
+        ),
+        (
+            cells(LOAD_FIRST, {ONE, ONE_TAILS}, Contract.BACKED),
+            "honest to backed, load before copy, one attention spec, with or without partial tails; 18 of 24",
+        ),
+        (
+            cells(LOAD_FIRST, set(ConfigurationClass), Contract.BACKED),
+            "honest to backed, load before copy, one attention spec or more, with or without partial tails; 12 of 24",
+        ),
+        (
+            set(ALL_CELLS),
+            "honest to backed, either worker order, one attention spec or more, with or without partial tails",
         ),
         (
             cells(LOAD_FIRST, {ONE}, Contract.BACKED) | cells(LOAD_FIRST, {SECOND}, Contract.FULL),
-            "honest to backed, load before copy, one attention spec; 8 of 12",
+            "honest to backed, load before copy, one attention spec, no partial tails; 20 of 24",
         ),
     ],
 )
@@ -143,7 +158,7 @@ def test_the_headline_says_what_was_shown(proved: set[Cell], said: str) -> None:
 
 def test_the_headline_names_what_is_assumed() -> None:
     judgements = judged("vllm-0.28", *every_cell({REQUIRED_CELL}, assumes=("cache soundness",)))
-    assert ", one attention spec, assuming cache soundness" in headline(judgements)
+    assert ", one attention spec, no partial tails, assuming cache soundness" in headline(judgements)
 
 
 def test_the_headline_never_says_proved_when_the_required_cell_is_not() -> None:

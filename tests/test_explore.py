@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.policies import POLICIES
+from model.policies import DISTINCT, POLICIES
 from model.policies.mutants import EQUIVALENT, MUTANTS
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
@@ -89,7 +89,7 @@ def test_named_scopes_have_the_pinned_counts_and_hold_where_they_must(name: str)
 
 
 @pytest.mark.parametrize("name", COUNTS_WITHOUT_SYMMETRY)
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("policy", DISTINCT.values(), ids=DISTINCT)
 def test_symmetry_changes_no_verdict_and_no_length(name: str, policy: Policy) -> None:
     sorted_, plain = explore(policy, SCOPES[name]), explore(policy, SCOPES[name], symmetry=NONE)
     assert verdicts(sorted_) == verdicts(plain)

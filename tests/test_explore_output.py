@@ -83,7 +83,7 @@ def test_the_command_searches_named_scopes_and_traces_and_writes_what_is_asked(t
 
 @pytest.mark.parametrize(
     ("scope", "policy", "code"),
-    [("divergent", "vllm-0.28", 0), ("divergent", "vllm-0.24", 1), ("copy-before-load", "reference", 1)],
+    [("divergent", "vllm-0.28", 0), ("divergent", "vllm-0.24", 1), ("copy-before-load", "vllm-0.28", 1)],
 )
 def test_the_exit_code_is_that_of_what_is_required(scope: str, policy: str, code: int) -> None:
     found = CliRunner().invoke(command, ["explore", "--scope", scope, "--policy", policy], standalone_mode=False)

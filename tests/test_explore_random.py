@@ -10,7 +10,7 @@ from model.actions import Arrive, LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import HitboundError
-from model.policies import POLICIES
+from model.policies import DISTINCT
 from model.tokens import Segment
 from solver.explore import explore
 from solver.scope import Disturbance, Scope
@@ -65,13 +65,13 @@ def _request(choose: random.Random, name: str, unit: int, leaves: tuple[str, ...
 
 @pytest.mark.parametrize("seed", range(40))
 def test_remembered_successors_are_those_of_the_model(seed: int) -> None:
-    policies = list(POLICIES.values())
+    policies = list(DISTINCT.values())
     agree(random_scope(seed), policies[seed % len(policies)], 120)
 
 
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_symmetry_changes_no_result(seed: int) -> None:
-    policies = list(POLICIES.values())
+    policies = list(DISTINCT.values())
     policy, scope = policies[seed % len(policies)], random_scope(seed)
     limits = Limits(states=1_500)
     results = {

@@ -11,7 +11,7 @@ from properties.verdict import Verdict
 from solver.decide import Decider
 from solver.lookup_proof import LookupFindings, examine_lookup
 
-ONE, SECOND = ConfigurationClass
+ONE, SECOND = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.SECOND_ATTENTION_SPEC
 
 
 def examined(policy: Vllm028) -> LookupFindings:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from model.policies import POLICIES
 from model.policies.reference import Reference
 from model.policies.vllm import Vllm028
-from model.policy import COMMON, Lookup, Summary
+from model.policy import COMMON, Answer, Lookup, Summary
 from properties.verdict import REQUIRED_CELL, Verdict
 from solver.decide import Decider
 from solver.decision import explore_admission
 from solver.finding import Finding
 from solver.prove import prove
-from solver.reach import examine_reach
+from solver.reach import examine_greatest, examine_reach
 
 BASELINE = POLICIES["vllm-0.28"]
 
@@ -74,6 +74,28 @@ def test_a_policy_that_never_reports_a_kind_of_hit_is_vacuous() -> None:
 def test_a_policy_that_reports_less_is_not_proved() -> None:
     for policy in (LoadsNoMoreThanABlock(), LowerCap()):
         assert reach(policy).verdict is Verdict.CTI
+
+
+class RefusesSynchronous(Reference):
+    """Safe under copy before load as well, but uses no synchronous answer at all there."""
+
+    name = "no synchronous answers"
+
+    def usable(self, answer: Answer, asked: int, summary: Summary, N: int) -> int:
+        return answer.tokens if answer.asynchronous or summary.copied_before_load == 0 else 0
+
+
+def greatest(policy: Vllm028) -> Verdict:
+    return examine_greatest(policy, explore_admission(policy), Decider()).verdict
+
+
+def test_no_safe_boundary_is_greater_than_what_the_repaired_policy_reports() -> None:
+    assert greatest(Reference()) is Verdict.PROVED
+
+
+def test_a_policy_that_reports_less_than_is_safe_is_noticed() -> None:
+    for policy in (LoadsNoMoreThanABlock(), NeverLoads(), RefusesSynchronous()):
+        assert greatest(policy) is Verdict.CTI
 
 
 def test_such_a_policy_is_safe_all_the_same() -> None:

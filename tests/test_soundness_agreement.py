@@ -10,23 +10,24 @@ import attrs
 import pytest
 import z3
 
+from model.actions import Abort, Drain, EndLoad, Evict, LeafAnswers, Reset, ScriptedAnswer, Step
 from model.configuration import Eviction, GroupKind
 from model.policies import POLICIES
 from model.pool import Label, Pool
+from model.release import NEWEST
+from model.trace import Trace
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
 from solver.soundness.terms import BLOCK
 from subjects.generation import random_trace
 from tests import soundness_agreement
+from tests.small_runs import FILLED, STORE, arrive, hybrid
 from tests.soundness_agreement import BY_NAME, Disagreement, follow
 
 REFERENCE = POLICIES["reference"]
 
 NO_COUNTERPART = {
     "drop lookup": "the model looks up and adopts in one go",
-    "publish tail": "partial tails are followed once the recorder knows them",
-    "copy for reader": "partial tails are followed once the recorder knows them",
-    "copy for producer": "partial tails are followed once the recorder knows them",
     "relocate": "no scratch blocks",
     "save begins": "saves are followed once the recorder knows them",
     "save ends": "saves are followed once the recorder knows them",
@@ -35,13 +36,21 @@ NO_COUNTERPART = {
 """Transitions that no run below takes, and why."""
 
 
-def follow_seeds(seeds: range, patch: pytest.MonkeyPatch, actions: int) -> Counter[str]:
+def follow_seeds(seeds: range, patch: pytest.MonkeyPatch, actions: int, *, partial_tails: bool = False) -> Counter[str]:
     """The transitions of runs with one attention spec, and with a second one of either kind."""
     taken: Counter[str] = Counter()
     for seed in seeds:
         second = (None, GroupKind.FULL_ATTENTION, GroupKind.SLIDING_WINDOW)[seed % 3]
         eviction = (Eviction.ADVERSARIAL, Eviction.LRU)[seed % 2]
-        trace = random_trace(seed, REFERENCE, second_attention=second, eviction=eviction, actions=actions)
+        trace = random_trace(
+            seed,
+            REFERENCE,
+            second_attention=second,
+            eviction=eviction,
+            actions=actions,
+            partial_tails=partial_tails,
+            release=NEWEST,
+        )
         with patch.context() as patched:
             taken.update(follow(trace, REFERENCE, patched, invariants=True))
     return taken
@@ -51,10 +60,54 @@ def test_runs_of_the_model_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPa
     assert follow_seeds(range(3), monkeypatch, actions=6)["forward chunk"]
 
 
+def test_runs_with_partial_tails_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = follow_seeds(range(1, 2), monkeypatch, actions=10, partial_tails=True)
+    assert taken["publish tail"]
+    assert taken["copy for producer"]
+
+
+def test_a_load_that_fails_in_its_step_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    actions = (
+        *FILLED,
+        Evict(0, "fill", 4),
+        Evict(1, "fill", 4),
+        arrive("probe", 4, 2, store=2),
+        Step(failed_loads=("probe",)),
+        Drain(),
+    )
+    taken = follow(Trace("fails", hybrid(STORE), actions), REFERENCE, monkeypatch, invariants=True)
+    assert "lose steps" in taken
+
+
+def test_loads_that_outlive_their_step_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commits, one fails, one is aborted before it ends; then the cache is reset."""
+    later = (LeafAnswers("store", (ScriptedAnswer(2, asynchronous=True), ScriptedAnswer(0))),)
+    probes = [attrs.evolve(arrive(name, 4, 2), answers=later) for name in ("commits", "fails", "aborted")]
+    actions = (
+        *FILLED,
+        Evict(0, "fill", 4),
+        Evict(1, "fill", 4),
+        *probes,
+        Step(),
+        Abort("aborted"),
+        EndLoad("aborted", True),
+        EndLoad("fails", False),
+        EndLoad("commits", True),
+        Drain(),
+        Reset(),
+    )
+    trace = Trace("loads", hybrid(STORE, budget=20), actions)
+    taken = follow(trace, REFERENCE, monkeypatch, invariants=True)
+    expected = {"start loading", "load begins", "load commits", "load fails", "abort loading", "start after load"}
+    assert expected | {"reset"} <= set(taken)
+
+
 @pytest.mark.slow
 def test_every_transition_with_a_counterpart_is_taken_by_some_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = follow_seeds(range(36), monkeypatch, actions=14)
-    assert set(taken) == {action.name for action in ACTIONS} - set(NO_COUNTERPART)
+    taken = follow_seeds(range(6), monkeypatch, actions=12)
+    taken += follow_seeds(range(4), monkeypatch, actions=10, partial_tails=True)
+    elsewhere = {"lose steps", "load fails", "abort loading", "start after load", "load commits", "reset"}
+    assert set(taken) >= {action.name for action in ACTIONS} - set(NO_COUNTERPART) - elsewhere
 
 
 @pytest.mark.mutants

@@ -55,18 +55,3 @@ class NeverDeeper(Vllm028):
 
     def local(self, summary: Summary) -> tuple[int, bool]:
         return summary.common, False
-
-
-class AuxiliaryRejects(Vllm028):
-    """0.33 with an auxiliary output connector that rejects a load (`cap_external_hit` in `Scheduler.schedule`).
-
-    It keeps E or makes it 0 after the tail was dropped for it, and only a divergent hit is looked up again then. It
-    rejects E where it has no output for the loaded tokens: here, always.
-    """
-
-    name = "vllm-0.33-auxiliary"
-
-    def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
-        if E > L - asked:
-            return (summary.common if diverged else asked), 0
-        return super().settle(L, diverged, asked, E, summary, N)

@@ -1,4 +1,4 @@
-"""vLLM's cache-hit policies by era, each a difference from the newest.
+"""vLLM's cache-hit policies by release, each a difference from the newest.
 
 Mirrors `Scheduler.schedule` and `_get_local_prefix_cache_hit` (vllm/v1/core/sched/scheduler.py),
 `KVCacheManager.get_computed_blocks_for_connector` (vllm/v1/core/kv_cache_manager.py),
@@ -7,13 +7,18 @@ Mirrors `Scheduler.schedule` and `_get_local_prefix_cache_hit` (vllm/v1/core/sch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from model.policy import COMMON, NOTHING, PER_GROUP, UNKNOWN, Answer, Child, GroupView, Lookup, Summary
+from model.release import NEWEST, Release, rules_of
 
 
 class Vllm028:
     """0.28 and later: the divergent lookup only for a connector that claims (vLLM #50344)."""
 
     name = "vllm-0.28"
+    decides_as = ""
+    release: Release = NEWEST
     claim_start: bool | None = None
     choose_start = NOTHING
 
@@ -85,3 +90,28 @@ class Vllm023(Vllm024):
 
     def lookup(self, claims: bool) -> Lookup:
         return COMMON
+
+
+ERAS: Mapping[str, type[Vllm028]] = {
+    "0.23": Vllm023,
+    "0.24": Vllm024,
+    "0.25": Vllm024,
+    "0.26": Vllm024,
+    "0.27": Vllm027,
+    "0.28": Vllm028,
+    "0.29": Vllm028,
+    "0.30": Vllm028,
+    "0.31": Vllm028,
+    "0.32": Vllm028,
+    "0.33": Vllm028,
+}
+"""Release -> what it decides."""
+
+
+def of_release(release: str) -> Vllm028:
+    """The policy of a release, which knows the rules that its scheduler follows beside it."""
+    policy = ERAS[release]()
+    first = policy.name
+    policy.name, policy.release = f"vllm-{release}", rules_of(release)
+    policy.decides_as = "" if policy.name == first else first
+    return policy

@@ -29,6 +29,12 @@ def one_interval(observation: Observation) -> Iterator[Finding]:
     configuration = observation.after.configuration
     for admission in observation.admissions:
         decision = admission.decision
+        if decision.claims is not None and decision.asked % configuration.scheduler_block:
+            yield (
+                None,
+                f"{decision.request}: the connector is asked from {decision.asked}, inside a block of "
+                f"{configuration.scheduler_block}",
+            )
         for load in admission.loads:
             if not load.assigned:
                 continue
@@ -62,8 +68,9 @@ ENTRIES = (
         number="I14",
         kind=Kind.SAFETY,
         statement="The intervals and keys that lookup verified, that were stored, allocated and loaded, come from one "
-        "function of (L, R), by position and never by count.",
-        reason="A suffix counted from the end is shifted as soon as the two sides differ by a block.",
+        "function of (L, R), by position and never by count; a connector is asked from a block boundary.",
+        reason="A suffix counted from the end is shifted as soon as the two sides differ by a block, and a load that "
+        "starts inside a block races with the copy of its cached part.",
         reports=("vllm #50454", "vllm #52807", "vllm #50558", "vllm #42945"),
         predicate=one_interval,
     ),

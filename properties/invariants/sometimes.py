@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from model.actions import EndLoad, Evict, EvictObject, Preempt, Reset
 from model.admission import Decision
-from model.configuration import Configuration, ConfigurationClass, Eviction, GroupKind
+from model.configuration import Configuration, Eviction, GroupKind
 from model.connector import Composite, Connector, Leaf, leaves_of
 from model.policy import COMMON, PER_GROUP, Summary
 from model.pool import NULL_BLOCK, Label
@@ -239,7 +239,7 @@ def _says_so(setting: Setting) -> bool:
 
 
 def _second_attention_spec(setting: Setting) -> bool:
-    return setting.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
+    return setting.configuration_class.second_attention_spec
 
 
 def _draws_peers(setting: Setting) -> bool:

@@ -97,9 +97,14 @@ ONE_OF_EACH = (BLOCK, ENTRY, REQUEST, KEY)
 TWO_OF_SOME = (BLOCK, BLOCK, ENTRY, ENTRY, REQUEST, KEY)
 """Those of the invariants that are about two entries or two blocks."""
 
+TWO_BOUNDARIES = (BLOCK, ENTRY, BOUNDARY, BOUNDARY)
+"""Those of the one that is about two boundaries in a column."""
+
 
 def variables_for(invariant: Invariant) -> tuple[Kind, ...]:
-    """Which of the two the invariant needs: fewer variables make smaller obligations."""
+    """Which of these the invariant needs: fewer variables make smaller obligations."""
+    if BOUNDARY in invariant.variables:
+        return TWO_BOUNDARIES
     several = any(invariant.variables.count(kind) > 1 for kind in invariant.variables)
     return TWO_OF_SOME if several else ONE_OF_EACH
 

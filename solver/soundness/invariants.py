@@ -8,7 +8,7 @@ import attrs
 import z3
 
 from solver.soundness.state import IDLE, LOADING, RUNNING, State
-from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST, Kind, Universal
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind, Universal
 from solver.soundness.vocabulary import Entry, Formula, Term
 
 
@@ -54,6 +54,17 @@ def _delivered(state: State, entry: Entry, block: Term) -> Formula:
 
 def _names(state: State, entry: Entry, block: Term) -> Formula:
     return z3.And(state.table(entry) == block, block != state.words.null)
+
+
+def _attention_is_closed(state: State, entry: Entry, block: Term, boundary: Term, shorter: Term) -> Formula:
+    words = state.words
+    inside = z3.And(words.column_start(entry) < shorter, shorter <= boundary, boundary <= words.column_end(entry))
+    key, less = words.key_of(entry, boundary), words.key_of(entry, shorter)
+    closed = z3.And(
+        z3.Implies(state.seen(block, key), state.seen(block, less)),
+        z3.Implies(state.last(block, key), state.last(block, less)),
+    )
+    return z3.Implies(z3.And(z3.Not(words.recurrent(entry.group)), inside), closed)
 
 
 def _state_is_visible(state: State, entry: Entry, block: Term) -> Formula:
@@ -276,6 +287,13 @@ INVARIANTS = (
         "a block shows what was touched, loaded or computed for the entry that names it",
         (ENTRY, BLOCK),
         _delivered,
+    ),
+    Invariant(
+        "attention is closed",
+        "STATE-LABEL",
+        "attention that is shown up to a boundary is shown up to every shorter one in the column",
+        (ENTRY, BLOCK, BOUNDARY, BOUNDARY),
+        _attention_is_closed,
     ),
     Invariant(
         "state is visible",

@@ -18,11 +18,10 @@ def load_in_step(state: State, entry: Entry, block: Term, resume: Term) -> Trans
     """A synchronous load of the step under construction; it precedes the copies and reads of its step."""
     words = state.words
     upto = words.upto(entry, resume)
-    key = words.key_of(entry, upto)
     after = attrs.evolve(
         state,
-        seen=content_at(state.seen, block, lambda k: k == key),
-        last=content_at(state.last, block, lambda k: k == key),
+        seen=content_at(state.seen, block, lambda k: words.shows(entry, upto, k)),
+        last=content_at(state.last, block, lambda k: words.shows(entry, upto, k)),
         changed=at(state.changed, block, z3.BoolVal(True)),
         filled=at_entry(state.filled, entry, upto),
         awaits=at_entry(state.awaits, entry, z3.BoolVal(False)),
@@ -76,9 +75,9 @@ def load_commits(state: State, request: Term) -> Transition:
     def loaded(block: Term) -> Formula:
         return z3.And(state.loading(block), state.loader(block).request == request)
 
-    def key(block: Term) -> Term:
+    def shown(block: Term, key: Term) -> Formula:
         entry = state.loader(block)
-        return words.key_of(entry, words.upto(entry, resume))
+        return words.shows(entry, words.upto(entry, resume), key)
 
     def filled(entry: Entry) -> Term:
         own = z3.And(entry.request == request, state.awaits(entry))
@@ -86,9 +85,9 @@ def load_commits(state: State, request: Term) -> Transition:
 
     after = attrs.evolve(
         state,
-        now=lambda b, k: z3.If(loaded(b), k == key(b), state.now(b, k)),
-        seen=lambda b, k: z3.If(loaded(b), k == key(b), state.seen(b, k)),
-        last=lambda b, k: z3.If(loaded(b), k == key(b), state.last(b, k)),
+        now=lambda b, k: z3.If(loaded(b), shown(b, k), state.now(b, k)),
+        seen=lambda b, k: z3.If(loaded(b), shown(b, k), state.seen(b, k)),
+        last=lambda b, k: z3.If(loaded(b), shown(b, k), state.last(b, k)),
         loading=lambda b: z3.And(state.loading(b), z3.Not(loaded(b))),
         filled=filled,
         awaits=lambda e: z3.And(state.awaits(e), e.request != request),

@@ -25,6 +25,7 @@ from solver.soundness.cells import (
     BEFORE,
     INITIALLY,
     ONE_OF_EACH,
+    TWO_BOUNDARIES,
     TWO_OF_SOME,
     Cell,
     Row,
@@ -117,7 +118,7 @@ def _interfaces(
 
 
 def _row_findings(action: Action, invariants: tuple[Invariant, ...]) -> Iterator[CellFinding]:
-    for variables in (ONE_OF_EACH, TWO_OF_SOME):
+    for variables in (ONE_OF_EACH, TWO_OF_SOME, TWO_BOUNDARIES):
         about = [invariant for invariant in invariants if variables_for(invariant) == variables]
         if not about:
             continue

@@ -69,7 +69,7 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
 
     def shown(block: Term, key: Term) -> Formula:
         entry = written_as(block)
-        made = z3.And(z3.Not(choice.wrong), key == words.key_of(entry, words.upto(entry, end)))
+        made = z3.And(z3.Not(choice.wrong), words.shows(entry, words.upto(entry, end), key))
         kept = z3.And(z3.Not(words.recurrent(entry.group)), state.last(block, key), words.extent(key) <= begin)
         return z3.If(written(block), z3.Or(made, kept), state.last(block, key))
 
@@ -162,14 +162,18 @@ def publish_full(state: State, entry: Entry, block: Term) -> Transition:
     return Transition(guards, after)
 
 
-def publish_tail(state: State, entry: Entry, block: Term) -> Transition:
+def publish_tail(state: State, entry: Entry, block: Term, boundary: Term) -> Transition:
+    """A recurrent state is that of the boundary only if the chunk ends there; attention may be beyond it."""
     words, request = state.words, entry.request
-    boundary = state.computed(request)
+    computed = state.computed(request)
+    there = z3.If(words.recurrent(entry.group), boundary == computed, boundary <= computed)
     inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
         guard("in the step of the chunk", z3.And(state.in_step(request), z3.Not(state.withdrawn(request)))),
-        guard("the chunk ends inside the column", inside),
+        guard("the boundary is inside the column", inside),
+        guard("the boundary is computed", there),
+        guard("the block has no full hash", state.full_hash(block) == words.no_key),
         sought_by_nobody(state, block),
     )
     after = attrs.evolve(
@@ -177,7 +181,7 @@ def publish_tail(state: State, entry: Entry, block: Term) -> Transition:
         tail_hash=at(state.tail_hash, block, words.key_of(entry, boundary)),
         fresh_tail=at(state.fresh_tail, block, z3.BoolVal(True)),
     )
-    return Transition(guards, after, terms={BOUNDARY: (boundary,)})
+    return Transition(guards, after, terms={BOUNDARY: (computed, state.filled(entry))})
 
 
 def _copied(state: State, source: Term, target: Term) -> State:
@@ -279,7 +283,7 @@ def retire(state: State, entry: Entry, block: Term) -> Transition:
 ACTIONS = (
     Action("forward chunk", (REQUEST, BOUNDARY), forward, "schedule, execute_model, preprocess_mamba"),
     Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
-    Action("publish tail", (ENTRY, BLOCK), publish_tail, "_cache_partial_tail_block"),
+    Action("publish tail", (ENTRY, BLOCK, BOUNDARY), publish_tail, "_cache_partial_tail_block"),
     Action("copy for reader", (ENTRY, BLOCK, BLOCK), copy_for_reader, "_apply_cow"),
     Action("copy for producer", (ENTRY, BLOCK, BLOCK), copy_for_producer, "BlockPool.move_block_hashes"),
     Action("relocate", (ENTRY, ENTRY), relocate, "MambaManager._relocate_speculative_block"),

@@ -131,7 +131,8 @@ def lose_steps(state: State, loss: Loss | None = None) -> Transition:
     def counted(request: Term, block: Term) -> Formula:
         held, dropped = state.held(request, block), lost.dropped(block)
         kept = state.holders(block) - dropped
-        return z3.And(dropped >= 0, z3.If(lost.rolled_back(request), held <= dropped, held <= kept), kept >= 0)
+        counts = z3.And(dropped >= 0, z3.If(lost.rolled_back(request), held <= dropped, held <= kept), kept >= 0)
+        return z3.Implies(block != words.null, counts)
 
     def known(block: Term, key: Term) -> Formula:
         return z3.And(z3.Not(lost.spoilt(block)), state.last(block, key))

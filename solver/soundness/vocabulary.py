@@ -71,6 +71,13 @@ class Vocabulary:
         end = self.column_end(entry)
         return z3.If(end <= boundary, end, boundary)
 
+    def shows(self, entry: Entry, boundary: Term, key: Term) -> Formula:
+        """Whether a block that was filled for the entry up to `boundary` holds what `key` promises: in a recurrent
+        group that state alone, in an attention group every shorter prefix that ends in the column too."""
+        extent = self.extent(key)
+        within = z3.And(self.column_start(entry) < extent, extent <= boundary, key == self.key_of(entry, extent))
+        return z3.If(self.recurrent(entry.group), key == self.key_of(entry, boundary), within)
+
     def key_of(self, entry: Entry, boundary: Term) -> Term:
         """Key of the first `boundary` tokens of the entry's request in the entry's group."""
         return self.key(entry.request, entry.group, boundary)
@@ -146,12 +153,18 @@ def laws_of(words: Vocabulary, stands_at: Callable[[Entry], tuple[Term, ...]]) -
         key = words.key_of(entry, boundary)
         return z3.And(key != words.no_key, words.extent(key) == boundary)
 
+    def agree(one: Entry, other: Entry, boundary: Term, shorter: Term) -> Formula:
+        equal = words.key_of(one, boundary) == words.key_of(other, boundary)
+        same = z3.And(one.group == other.group, words.key_of(one, shorter) == words.key_of(other, shorter))
+        return z3.Implies(z3.And(equal, 0 < shorter, shorter <= boundary), same)
+
     def full_key(entry: Entry) -> Formula:
         return keys(entry, words.column_end(entry))
 
     return (
         *(universal for law in (keys, column, state_read, sight, only_forward) for universal in at_boundaries(law)),
         Universal("hashes: a full one names its column's end", (ENTRY,), full_key),
+        Universal("hashes: equal keys agree on what is shorter", (ENTRY, ENTRY, BOUNDARY, BOUNDARY), agree),
         Universal("columns: two columns share no token", (ENTRY, ENTRY), apart),
     )
 
