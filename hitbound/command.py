@@ -322,7 +322,7 @@ def conform(
     chosen = engines.seed_of(profile, seed)
     tested = subject_named(named, source)
     with progress() as say:
-        found = run(tested, profile, chosen, say, compare=source is None)
+        found = run(tested, profile, chosen, say, checkout=source is not None)
     report = Report(
         "conform",
         (found.policy,),

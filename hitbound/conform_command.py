@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
@@ -24,9 +25,6 @@ from subjects.process import Subject, SubjectProcess
 
 FILE = click.Path(path_type=Path)
 
-COMPARED = ("0.27", "0.28")
-"""Releases whose whole scheduler is modelled, so that every decision can be compared."""
-
 
 class NoSubject(HitboundError):
     """`conform` without a subject, or with two."""
@@ -41,22 +39,37 @@ def subject_named(named: str | None, source: Path | None) -> Subject:
     return installation.subject_of(release_of(named or ""))
 
 
+class SubjectPolicy:
+    """The policy of a release under the name of the subject, by which reports speak of it."""
+
+    def __init__(self, policy: Policy, name: str) -> None:
+        self._policy = policy
+        self.name = name
+
+    def __getattr__(self, part: str) -> Any:
+        return getattr(self._policy, part)
+
+
 @attrs.frozen
 class Conformed:
-    """What a subject was found to do: its release, the policy of that release, and the judgements."""
+    """What a subject was found to do: its release, its policy, and the judgements."""
 
     release: str
     policy: Policy
     judgements: tuple[Judgement, ...]
 
 
-def run(subject: Subject, profile: str, seed: int, say: Say, *, compare: bool) -> Conformed:
-    """The corpus and generated traces on the subject; `compare` if differences from the model are looked for, too."""
+def run(subject: Subject, profile: str, seed: int, say: Say, *, checkout: bool) -> Conformed:
+    """The corpus and generated traces on the subject. A `checkout` may decide otherwise than the model of its release,
+    so there only violations count."""
     say(f"starting {subject.tree.name}")
     with SubjectProcess(subject) as process:
-        policy = conform.policy_of(process.release)
-        judgements = [_corpus(policy, process, say)]
-        compared = compare and process.release.startswith(COMPARED)
+        era = conform.policy_of(process.release)
+        policy: Policy = SubjectPolicy(era, "vllm" if checkout else f"vllm=={process.release}")
+        judgements = [_corpus(era, policy, process, say)]
+        compared = not checkout and any(
+            conform.is_compared(process.release, course) for course in conform.courses_on(process.release)
+        )
         outcome = conform.conform(process, policy, conform.PROFILES[profile], seed, compare=compared, progress=say)
         say("making what was found smaller")
         found = tuple(conform.findings(outcome, process))
@@ -76,12 +89,12 @@ def _violation(policy: Policy, result: Result, replay: Replay, tree: Path) -> Ju
     return Judgement(policy.name, result, signature=signature_of(result, replay), replay=replay, tree=tree)
 
 
-def _corpus(policy: Policy, process: SubjectProcess, say: Say) -> Judgement:
+def _corpus(era: Policy, policy: Policy, process: SubjectProcess, say: Say) -> Judgement:
     """The traces of the corpus that say what the policy of this release does; one that vLLM refuses does not count."""
     counted = 0
     failed: list[tuple[str, Replay]] = []
     for trace in corpus():
-        expected = expectation_of(trace, policy)
+        expected = expectation_of(trace, era)
         if expected is None:
             continue
         say(f"corpus: {trace.title}")

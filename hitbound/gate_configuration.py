@@ -52,9 +52,11 @@ class GateConfiguration:
     `require` asks for more than every policy has to hold, or says that a bounded verdict is enough for one property.
     `cells` are required beside the cell that every policy must hold. `corpus` is a folder of traces that must violate
     nothing. `known` is a file of accepted findings. `scopes` are for the engine `explore`; none: every named scope.
+    `subjects` are real engines: installed releases ("vllm==0.33.0"), or folders with a checkout of vLLM.
     """
 
-    policies: tuple[str, ...]
+    policies: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
     engines: tuple[Engine, ...] = (Engine.PROVE, Engine.CORPUS, Engine.FUZZ)
     profile: Profile = Profile.CI
     seed: int | None = None
@@ -133,8 +135,10 @@ def _toml(file: Path) -> dict[str, Any]:
 
 
 def _check(configuration: GateConfiguration) -> None:
-    if not configuration.policies:
-        raise DocumentError('$.policies: name at least one, as in policies = ["policy.py:MyPolicy"]')
+    if not configuration.policies and not configuration.subjects:
+        raise DocumentError(
+            '$.policies: name at least one, as in policies = ["policy.py:MyPolicy"], or a real engine in $.subjects'
+        )
     if not configuration.engines:
         raise DocumentError(f"$.engines: name at least one of {', '.join(engine.value for engine in Engine)}")
     for property in configuration.require:

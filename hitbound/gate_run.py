@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -19,6 +20,9 @@ from model.errors import PolicyError
 from model.policy import Policy
 from properties.requirements import required_cells
 from properties.verdict import Cell, Result, Verdict
+
+if TYPE_CHECKING:
+    from hitbound.conform_command import Conformed
 
 ENGINE = "gate"
 """What is missing was found by no engine, but by the gate."""
@@ -48,13 +52,16 @@ def run_gate(
         judged = judge(policy, results, both_solvers=configuration.profile is not Profile.QUICK)
         cells = (*required_cells(policy), *configuration.cells)
         judgements += with_requirements(policy, judged, configuration.require, cells)
+    conformed = [_conformed(gate, subject, seed, say) for subject in configuration.subjects]
+    judgements += (judgement for found in conformed for judgement in found.judgements)
     marked = mark_known(judgements, known)
     return Report(
         "gate",
-        tuple(policies),
+        (*policies, *(found.policy for found in conformed)),
         (*marked, *(Judgement(finding.policy, _gone(finding)) for finding in stale(known, marked))),
         profile=configuration.profile.value,
-        seed=seed if Engine.FUZZ in configuration.engines else None,
+        seed=seed if Engine.FUZZ in configuration.engines or conformed else None,
+        subject=", ".join(f"vllm=={found.release}" for found in conformed) or None,
         accept_bounded=configuration.accept_bounded,
         configured_in=str(gate.file),
         changes=changes,
@@ -75,6 +82,17 @@ def _results(gate: Gate, policy: Policy, seed: int, say: Say) -> list[Result]:
     if Engine.EXPLORE in configuration.engines:
         results += engines.explore(policy, configuration.scopes, say)
     return results
+
+
+def _conformed(gate: Gate, subject: str, seed: int, say: Say) -> Conformed:
+    """A release that is written as `vllm==X`, or else a checkout."""
+    from hitbound.conform_command import run as conform
+    from hitbound.conform_command import subject_named
+
+    profile = gate.configuration.profile.value
+    if subject.startswith("vllm=="):
+        return conform(subject_named(subject, None), profile, seed, say, checkout=False)
+    return conform(subject_named(None, gate.path(subject)), profile, seed, say, checkout=True)
 
 
 def with_requirements(

@@ -65,7 +65,9 @@ def configuration_line(configuration: Configuration) -> str:
         for index, group in enumerate(configuration.groups)
     )
     return (
-        f"groups {groups}; {configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
+        f"groups {groups}; "
+        + (f"hash unit {configuration.hash_block}; " if configuration.fine_grained else "")
+        + f"{configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
         + ("" if configuration.retention is None else f"retention {configuration.retention}; ")
         + f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
     )

@@ -255,7 +255,7 @@ def admit(
     free = pool
     try:
         pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-        pool, request, copies = extend(configuration, pool, request, tokens)
+        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens)
     except PoolExhausted:
         allotment(request.name, expected, free, None)
         raise
@@ -346,7 +346,7 @@ def load_again(
     if configuration.connector is None or answer.unknown or answer.tokens == 0:
         return pool, request, ()
     end = start + answer.tokens
-    pool, request, _ = extend(configuration, pool, request, end)
+    pool, request, _ = extend(configuration, pool, request, start, end)
     loads = tuple(
         Load(
             request=request.name,

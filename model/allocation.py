@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration, Group
+from model.configuration import Configuration, Group, StateMode
 from model.geometry import column_ending_at, columns_for, floor_to
+from model.internal_checkpoint import publish_checkpoint, reserved
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
@@ -94,13 +95,15 @@ def _overlooked(configuration: Configuration, group: Group, request: Request, ou
 
 
 def extend(
-    configuration: Configuration, pool: Pool, request: Request, tokens: int
+    configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int
 ) -> tuple[Pool, Request, tuple[Copy, ...]]:
-    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end. Before
-    that, a partial tail in which the request would write is copied; the copies are returned.
+    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end, if it
+    keeps no others. Before that, a partial tail in which the request would write is copied; the copies are returned.
 
-    A request that runs keeps its block, for its worker's table only grows; another one goes on in the copy.
+    A request that runs keeps its block, for its worker's table only grows; another one goes on in the copy. The chunk
+    that follows begins at `start` tokens, and may store a checkpoint in a block of its own.
     """
+    checkpoint = None
     tails = dict(request.tails)
     ran = request.computed > 0 and not request.unmarked
     tables: list[Table] = []
@@ -109,7 +112,10 @@ def extend(
     last_state = request.last_state
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
         missing = max(0, columns_for(tokens, group.block) - len(table))
-        nulls = max(0, missing - 1) if group.recurrent else 0
+        sparse = group.recurrent and configuration.state_mode is StateMode.ALIGN
+        own = reserved(configuration, request, table, start, tokens) if sparse else None
+        checkpoint = own or checkpoint
+        nulls = max(0, missing - 1 - (own is not None)) if sparse else 0
         pool, taken = pool.take(missing - nulls + (index in tails))
         if index in tails:
             replaces = not (group.recurrent and ran)
@@ -132,6 +138,7 @@ def extend(
             tails=(),
             unmarked=unmarked,
             held=request.held + held,
+            checkpoint=checkpoint,
             last_state=last_state,
         ),
         tuple(copies),
@@ -164,9 +171,13 @@ def publish(
                 if group.recurrent:
                     states.add(label)
         published.append(max(request.published[index], full))
-    pool, request, tails = publish_tails(
-        configuration, pool, attrs.evolve(request, published=tuple(published)), cacheable
-    )
+    request = attrs.evolve(request, published=tuple(published))
+    if request.checkpoint is not None:
+        for index, group in enumerate(configuration.groups):
+            if group.recurrent:
+                pool, checkpoints = publish_checkpoint(configuration, pool, request, index)
+                states |= checkpoints
+    pool, request, tails = publish_tails(configuration, pool, request, cacheable)
     return pool, request, frozenset(states) | tails
 
 
@@ -185,5 +196,6 @@ def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
         tails=(),
         unmarked=False,
         held=(),
+        checkpoint=None,
         last_state=None,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from model.configuration import Configuration
 from model.geometry import floor_to
+from model.internal_checkpoint import ends_prefill
 from model.partial_tails import last_boundary, prompt_tail
 from model.release import ChunkGuard
 from model.request import Request
@@ -30,6 +31,9 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
         tail = 0
     end = start + tokens
     next_boundary = floor_to(start, block) + block if start % block else 0
+    if ends_prefill(configuration, request, start, end):
+        # The chunk stores that state itself.
+        last_cacheable = tail = next_boundary = 0
     if configuration.release.chunk_guard is ChunkGuard.WHOLE_PREFILL:
         if end < prefill_end and (floor_to(end, block) > start or block <= configuration.budget):
             end = floor_to(end, block)

@@ -10,7 +10,7 @@ import attrs
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
 from model.geometry import floor_to
-from model.release import NEWEST, ChunkGrid, DraftGroups, Release
+from model.release import NEWEST, ChunkGrid, DraftGroups, PromptTail, Release, Reservation, StateWrites
 
 
 class GroupKind(enum.Enum):
@@ -21,6 +21,15 @@ class GroupKind(enum.Enum):
     SLIDING_WINDOW = "sliding_window"
     CHUNKED_LOCAL = "chunked_local"
     MAMBA = "mamba"
+
+
+class StateMode(enum.Enum):
+    """At which boundaries a chunk writes the recurrent state (vLLM: `mamba_cache_mode`)."""
+
+    ALIGN = "align"
+    """Where it ends; chunks are cut so that they end where a state is to be cached."""
+    ALL = "all"
+    """At the end of each block, and where it ends; each block is held in a column of its own (up to 0.31)."""
 
 
 class Eviction(enum.Enum):
@@ -123,7 +132,9 @@ class Configuration:
     `pool_blocks` counts blocks, the null block included; `budget` is the most tokens one step may schedule;
     `hash_block` is the prefix match unit in tokens (vLLM: the GCD of the groups' blocks unless overridden). `retention`
     says how sparsely windows and recurrent states are cached (vLLM: `prefix_cache_retention_interval`): None for all of
-    them, 0 for replay boundaries and junctions only, else also once in so many tokens.
+    them, 0 for replay boundaries and junctions only, else also once in so many tokens. `state_mode` says where states
+    are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
+    from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
 
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
@@ -137,6 +148,8 @@ class Configuration:
     worker_order: WorkerOrder = WorkerOrder.LOAD_BEFORE_COPY
     release: Release = NEWEST
     retention: int | None = None
+    state_mode: StateMode = StateMode.ALIGN
+    checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
     hash_block: int = attrs.field()
@@ -161,9 +174,8 @@ class Configuration:
         their lookups know only whole blocks.
         """
         whole = (group for group in self.groups if group.window is not None or group.chunk is not None)
-        return self.mamba_block not in (None, self.hash_block) and all(
-            group.block == self.hash_block for group in whole
-        )
+        wide = self.mamba_block not in (None, self.hash_block) and self.state_mode is StateMode.ALIGN
+        return wide and all(group.block == self.hash_block for group in whole)
 
     @property
     def hit_alignment(self) -> int:
@@ -185,15 +197,27 @@ class Configuration:
     @property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
-        flight for the state at its end."""
-        return 1 + self.steps_in_flight
+        flight for the state at its end, and a checkpoint."""
+        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
 
     @property
     def chunk_grid(self) -> int | None:
-        """The multiples, in tokens, on which prefill chunks end; None without a Mamba group."""
+        """The multiples, in tokens, on which prefill chunks end; None where they may end anywhere."""
+        if self.state_mode is StateMode.ALL:
+            return None
         if self.mamba_block is None or self.release.chunk_grid is ChunkGrid.MAMBA_BLOCK:
             return self.mamba_block
         return min(group.block for group in self.groups)
+
+    def written_states(self, computed: int, end: int) -> tuple[int, ...]:
+        """The boundaries, in tokens, at which a chunk from `computed` to `end` writes the recurrent state."""
+        block = self.mamba_block
+        if block is None or self.state_mode is StateMode.ALIGN:
+            return (end,)
+        first = floor_to(computed, block) + block
+        if computed % block and self.release.state_writes is StateWrites.BLOCKS_BEGUN_BY_THE_CHUNK:
+            first += block
+        return (*range(first, end, block), end)
 
     @property
     def specs(self) -> tuple[tuple[int, ...], ...]:
@@ -268,6 +292,16 @@ def _check(configuration: Configuration) -> None:
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
         )
+    plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
+    if configuration.steps_in_flight > 1 and not plain_states:
+        raise UnsupportedConfiguration("states in every block and internal checkpoints: use one step in flight")
+    if configuration.checkpoint_alignment is not None:
+        if configuration.checkpoint_alignment < 1:
+            raise ConfigurationError(f"a checkpoint alignment of {configuration.checkpoint_alignment}; use 1 or more")
+        if configuration.state_mode is StateMode.ALL or configuration.release.prompt_tail is PromptTail.WITHIN_PROMPT:
+            raise UnsupportedConfiguration("internal checkpoints are modelled in align mode, by the rules of 0.32")
+    if configuration.state_mode is StateMode.ALL and configuration.release.reservation is not Reservation.BY_TAKING:
+        raise UnsupportedConfiguration("states in every block are not estimated; use reservation by taking")
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

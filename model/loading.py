@@ -32,7 +32,9 @@ def writes_of(configuration: Configuration, load: Load, objects: Objects) -> tup
     if load.fails or not (load.assigned or conduct.writes_unassigned):
         return ()
     if load.leaf.store is not None:
-        named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in load.fetches)
+        failed = load.failed(configuration.groups)
+        fetches = (fetch for fetch in load.fetches if fetch.block not in failed)
+        named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in fetches)
         return tuple(LoadWrite(block, content, whole=True) for content, block in named if content is not None)
     if load.leaf.peer is not None:
         return tuple(_transferred(configuration, load, load.leaf.peer))

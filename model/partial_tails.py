@@ -61,6 +61,8 @@ def publish_tails(
             boundary = prompt_tail(configuration, request)
         else:
             boundary = _attention_tail(configuration, request, index)
+        if group.recurrent and request.checkpoint is not None:
+            continue
         inside = boundary % group.block and (boundary == tokens if group.recurrent else boundary <= tokens)
         column = boundary // group.block
         if not inside or column >= len(request.tables[index]):

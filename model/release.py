@@ -256,6 +256,26 @@ class ChunkGuard(enum.Enum):
     """Those before the last boundary at which a hit can be, which a draft model lowers by a block (0.26)."""
 
 
+class StateWrites(enum.Enum):
+    """Which blocks of a chunk get the state at their end, where states are written in every block."""
+
+    EVERY_BLOCK = "every_block"
+    """All that the chunk completes."""
+    BLOCKS_BEGUN_BY_THE_CHUNK = "blocks_begun_by_the_chunk"
+    """Those that the chunk completes, but the one in which it begins: that keeps what an earlier chunk left (some
+    kernels: vLLM #34587)."""
+
+
+class CheckpointStart(enum.Enum):
+    """From where a chunk that ends a prefill may store a checkpoint, and run past the end of the block it begins in."""
+
+    HASH_BOUNDARY = "hash_boundary"
+    """From any hash boundary (from 0.30). A state that lies inside a block stays behind there, and is cached for the
+    block's end."""
+    BLOCK_BOUNDARY = "block_boundary"
+    """Only from the end of a block (0.29)."""
+
+
 class ReplayBoundaries(enum.Enum):
     """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
 
@@ -332,6 +352,8 @@ class Release:
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
     chunk_grid: ChunkGrid = ChunkGrid.MAMBA_BLOCK
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
+    state_writes: StateWrites = StateWrites.EVERY_BLOCK
+    checkpoint_start: CheckpointStart = CheckpointStart.HASH_BOUNDARY
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP

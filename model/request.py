@@ -26,6 +26,14 @@ class Status(enum.Enum):
 
 
 @attrs.frozen
+class Checkpoint:
+    """A state that a chunk stores beside the one at its end: at `boundary` tokens, in `column`."""
+
+    boundary: int
+    column: int
+
+
+@attrs.frozen
 class Request:
     """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
 
@@ -41,6 +49,7 @@ class Request:
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
     report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
+    `checkpoint` is that of its latest chunk.
 
     With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
     the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
@@ -71,6 +80,7 @@ class Request:
     transferred: frozenset[str] = frozenset()
     reported: bool = False
     promises: frozenset[tuple[str, Label]] = frozenset()
+    checkpoint: Checkpoint | None = None
     placeholders: int = 0
     in_flight: int = 0
     stale: int = 0

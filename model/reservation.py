@@ -14,6 +14,7 @@ import attrs
 from model.allocation import columns_out_of_sight
 from model.configuration import Configuration
 from model.geometry import columns_for
+from model.internal_checkpoint import reserved as checkpoint
 from model.plan import Table
 from model.pool import NULL_BLOCK, EngineAssertion, Pool, PoolExhausted
 from model.release import Reservation
@@ -59,7 +60,10 @@ def estimate(configuration: Configuration, pool: Pool, request: Request, need: N
         columns = columns_for(need.tokens, group.block)
         copied = int(index in tails or (bool(hit) and need.local % group.block > 0))
         if group.recurrent:
-            total += _state_blocks(configuration, columns - held, copied)
+            table = request.tables[index] if request.tables else ()
+            start = need.resume if need.hits else request.computed
+            stored = checkpoint(configuration, request, table, start, need.tokens) is not None
+            total += _state_blocks(configuration, columns - held, copied, int(stored))
         else:
             skipped = columns_out_of_sight(group, need.resume)
             total += max(0, columns - max(skipped, held)) + copied
@@ -68,13 +72,13 @@ def estimate(configuration: Configuration, pool: Pool, request: Request, need: N
     return total
 
 
-def _state_blocks(configuration: Configuration, missing: int, copied: int) -> int:
-    """Of a recurrent group: at most one block for the state at the end, and the copy of a tail."""
+def _state_blocks(configuration: Configuration, missing: int, copied: int, stored: int) -> int:
+    """Of a recurrent group: one block for the state at the end, one for a checkpoint, and the copy of a tail."""
     if copied:
         missing = max(missing, 0) + 1
     if missing <= 0:
         return 0
-    whole = 1 + copied
+    whole = 1 + copied + stored
     return whole if configuration.release.reservation is Reservation.ESTIMATED_WITH_STATE else min(missing, whole)
 
 

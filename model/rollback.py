@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import attrs
 
-from model.configuration import Configuration, LoadFailure
-from model.geometry import columns_written
+from model.configuration import Configuration, Group, LoadFailure
+from model.geometry import column_ending_at, columns_written
 from model.in_flight import InFlight, Work
+from model.internal_checkpoint import checkpoint_of
 from model.plan import Chunk, Table
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
@@ -63,6 +64,15 @@ def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[int]
     return {
         table[column]
         for group, table in zip(configuration.groups, work.tables, strict=True)
-        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+        for column in _columns_written(configuration, chunk, group)
         if table[column]
     }
+
+
+def _columns_written(configuration: Configuration, chunk: Chunk, group: Group) -> tuple[int, ...]:
+    if not group.recurrent:
+        return tuple(columns_written(chunk.computed, chunk.end, group.block, recurrent=False))
+    states = configuration.written_states(chunk.computed, chunk.end)
+    stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+    columns = tuple(column_ending_at(boundary, group.block) for boundary in states)
+    return columns if stored is None else (stored.column, *columns)

@@ -6,7 +6,7 @@ the fences of `OffloadingConnectorScheduler._build_connector_meta` (offloading/s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -14,7 +14,6 @@ from model import store as storing
 from model.connector import Leaf, leaves_of
 from model.plan import Load, Save, StepPlan
 from model.scheduler import Scheduler
-from model.store_rules import Guard
 
 
 def store_leaves(scheduler: Scheduler) -> dict[str, Leaf]:
@@ -40,20 +39,24 @@ def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load])
     return done(scheduler, tuple(flushed)), tuple(flushed)
 
 
-def announce(scheduler: Scheduler, saves: Iterable[Save]) -> tuple[Scheduler, tuple[Save, ...]]:
-    """The step is over and these saves are due. Returns those that are done at once; the others are pending."""
+def announce(
+    scheduler: Scheduler, saves: Iterable[Save], undone: Collection[str]
+) -> tuple[Scheduler, tuple[Save, ...]]:
+    """The step is over, and these saves are due, but for those of requests for which it is `undone`. Returns those that
+    are done at once; the others are pending."""
     leaves = store_leaves(scheduler)
     at_once: list[Save] = []
     for save in saves:
         rules = leaves[save.leaf].store
         assert rules is not None
-        if not rules.delayed:
+        if save.request in undone:
+            if rules.references_sources:
+                scheduler = attrs.evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+        elif rules.delayed:
+            store = scheduler.stores[save.leaf]
+            scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, pending=(*store.pending, save)))
+        else:
             at_once.append(save)
-            continue
-        store = scheduler.stores[save.leaf]
-        scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, pending=(*store.pending, save)))
-        if rules.guard is Guard.REFERENCE:
-            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.touch((save.block,)))
     return done(scheduler, tuple(at_once)), tuple(at_once)
 
 
@@ -65,7 +68,7 @@ def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
         if save in store.pending:
             rules = leaves[save.leaf].store
             assert rules is not None
-            if rules.guard is Guard.REFERENCE:
+            if rules.references_sources:
                 scheduler = attrs.evolve(scheduler, pool=scheduler.pool.release((save.block,)))
         left = tuple(other for other in store.pending if other != save)
         scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, keys=store.keys | {save.label}, pending=left))
@@ -73,10 +76,14 @@ def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
 
 
 def referenced(scheduler: Scheduler) -> tuple[int, ...]:
-    """Blocks that pending saves reference, once for each reference."""
+    """Blocks that saves reference, once for each reference: those that are pending, and those of steps in flight."""
+    if not scheduler.stores:
+        return ()
+    planned = tuple(save for step in scheduler.in_flight for save in step.plan.saves)
     return tuple(
         save.block
         for name, leaf in store_leaves(scheduler).items()
-        if leaf.store is not None and leaf.store.guard is Guard.REFERENCE
-        for save in scheduler.stores[name].pending
+        if leaf.store is not None and leaf.store.references_sources
+        for save in (*scheduler.stores[name].pending, *planned)
+        if save.leaf == name
     )

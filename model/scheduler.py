@@ -293,7 +293,7 @@ class _Step:
         configuration, before = self.scheduler.configuration, self.scheduler.pool
         expected = estimated(configuration, before, request, Need(tokens))
         try:
-            pool, extended, copies = extend(configuration, before, request, tokens)
+            pool, extended, copies = extend(configuration, before, request, request.computed, tokens)
         except PoolExhausted:
             allotment(request.name, expected, before, None)
             raise
@@ -526,10 +526,22 @@ class _Step:
             label = self.scheduler.pool.labels[copy.destination]
             if not copy.replaces and label is not None and label.prefix == request.tokens[: len(label.prefix)]:
                 handed_over.append((label, copy.destination))
+        planned = {(save.leaf, save.label) for step in self.scheduler.in_flight for save in step.plan.saves}
         for leaf in self._store_leaves():
             store = self.scheduler.stores[leaf.name]
             for save in storing.saves(configuration, leaf, store, request, end, handed_over):
-                self.saves.setdefault((save.leaf, save.label), save)
+                if (save.leaf, save.label) not in planned:
+                    self.saves.setdefault((save.leaf, save.label), save)
+
+    def _sources(self) -> list[int]:
+        """Blocks of the step's saves that are referenced from now on, before what has read them last lets go."""
+        rules = {leaf.name: leaf.store for leaf in self._store_leaves()}
+        return [
+            save.block
+            for save in self.saves.values()
+            for store in (rules[save.leaf],)
+            if store and store.references_sources
+        ]
 
     def finish(self) -> Scheduled:
         # Group after group, as the managers hand them over; what was held for the copies is free again.
@@ -547,6 +559,7 @@ class _Step:
             copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
+        pool = pool.touch(self._sources())
         step = InFlight(plan, tuple(self.admissions), self.work)
         planned = attrs.evolve(
             self.scheduler,

@@ -81,12 +81,36 @@ def found(configuration: Configuration, rules: StoreRules, store: Store, prefix:
             while boundary > start and not all(goes_on(index, boundary) for index in attention_first):
                 boundary = greatest(attention_first, boundary - 1)
             return boundary
+        case Match.BLOCK_AROUND:
+            return _blocks_around(configuration, store, prefix, start, floor_to(cap, configuration.mamba_block or 1))
         case Match.TRUNCATED_ATTENTION:
             boundary = cap
             for index in attention_first:
                 group = configuration.groups[index]
                 boundary = greatest([index], boundary, configuration.hash_block if group.recurrent else group.block)
             return boundary
+
+
+def _blocks_around(configuration: Configuration, store: Store, prefix: Prefix, start: int, bound: int) -> int:
+    """What attention has from `start` on, up to `bound`, as far as recurrent groups have the block around it."""
+    groups = sorted(enumerate(configuration.groups), key=lambda entry: entry[1].recurrent)
+    boundary = bound
+    while groups:
+        before = boundary
+        for index, group in groups:
+            if boundary - start < group.block:
+                return start
+            columns = range(start // group.block, min(columns_for(boundary, group.block), len(prefix) // group.block))
+            stored = [Label(index, prefix[: (column + 1) * group.block]) in store.keys for column in columns]
+            run = stored.index(False) if False in stored else len(stored)
+            if group.recurrent:
+                run = max((number + 1 for number, there in enumerate(stored) if there), default=0)
+            boundary = min(boundary, (columns.start + run) * group.block)
+            if boundary - start < group.block:
+                return start
+        # What attention has below its own boundary is not asked for again.
+        groups = [entry for entry in groups if entry[1].recurrent] if boundary < before else []
+    return boundary
 
 
 def answer(configuration: Configuration, rules: StoreRules, store: Store, prefix: Prefix, asked: int) -> int:
@@ -111,7 +135,8 @@ def fetches(
         end = found(configuration, rules, store, prefix, start)
     fetched: list[Fetch] = []
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
-        for label in needed(configuration, index, prefix, start, end):
+        last = columns_for(end, group.block) * group.block if rules.match is Match.BLOCK_AROUND else end
+        for label in needed(configuration, index, prefix, start, last):
             if group.recurrent and rules.match is Match.ATTENTION_ONLY and label not in store.keys:
                 continue
             column = column_ending_at(len(label.prefix), group.block)
@@ -141,6 +166,7 @@ def saves(
         tables = store.tables.get(request.name, ((),) * len(configuration.groups))
         nulls = rules.null_blocks is NullBlocks.STORED
         states = _full_blocks(configuration, request, tables, end, recurrent=True, nulls=nulls)
+    end = min(end, len(request.tokens))
     known = store.keys.union(save.label for save in store.pending)
     for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
         if configuration.groups[label.group].recurrent:

@@ -24,6 +24,10 @@ class Match(enum.Enum):
     """What attention has, whether there is a state or not (LMCache #2879, vLLM #41712)."""
     CONSECUTIVE = "consecutive"
     """Every group must also have the block that follows, as if each were a draft model's (vLLM #57616)."""
+    BLOCK_AROUND = "block_around"
+    """What attention has. A recurrent group is looked up as a window is: it needs the block around that boundary,
+    though the state in it is that of the block's end (vLLM 0.28 to 0.33: `_lookup_complete_chunks` of
+    `OffloadingConnectorScheduler`, which rounds N - 1 down to the Mamba block, and nothing that comes after)."""
 
 
 class LastToken(enum.Enum):
@@ -135,6 +139,11 @@ class StoreRules:
     missing_object: MissingObject = MissingObject.LOAD_FAILS
     agreement: Agreement = Agreement.EVERY_RANK
     at_reset: AtReset = AtReset.EMPTIED
+
+    @property
+    def references_sources(self) -> bool:
+        """Whether the block of a save is referenced until the save is done."""
+        return self.delayed and self.guard is Guard.REFERENCE
 
     @property
     def backs_its_answers(self) -> bool:

@@ -28,7 +28,7 @@ from model.actions import (
     Step,
 )
 from model.admission import Admission
-from model.configuration import Configuration, Eviction
+from model.configuration import Configuration, Eviction, StateMode
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
@@ -180,10 +180,11 @@ def _arrive(system: System, action: Arrive) -> System:
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, and the running one of each step in flight. A partial tail that it hits is held until it
-    is copied."""
+    loaded or hit one included, the running one of each step in flight, and a checkpoint. A partial tail that it hits is
+    held until it is copied."""
+    sparse = configuration.state_mode is StateMode.ALIGN
     return sum(
-        min(configuration.most_states if group.recurrent else tokens, columns_for(tokens, group.block))
+        min(configuration.most_states if group.recurrent and sparse else tokens, columns_for(tokens, group.block))
         + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
@@ -243,8 +244,7 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
     scheduler, sampled = output.settle(scheduler)
     recovered = recover(scheduler, step)
-    counting = [save for save in plan.saves if save.request not in recovered.rolled_back]
-    scheduler, saved = saving.announce(recovered.scheduler, counting)
+    scheduler, saved = saving.announce(recovered.scheduler, step.plan.saves, recovered.rolled_back)
     worker = working.save(worker, saved)
     sampled = () if recovered.assertion else sampled
     scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))

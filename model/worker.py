@@ -15,6 +15,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
 from model.geometry import column_ending_at, columns_for, columns_written
+from model.internal_checkpoint import checkpoint_of
 from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, Save, StepPlan, Table
@@ -222,8 +223,13 @@ class _Execution:
         running_column = None
         for group, block in self._recurrent_groups():
             running_column = column_ending_at(chunk.end, block)
-            state = RecurrentState(group, chunk.prefix[: chunk.end]) if sound else TAINTED
-            self.memory = self.memory.write(mirror.block(group, running_column), state)
+            for boundary in self.configuration.written_states(chunk.computed, chunk.end):
+                state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
+                self.memory = self.memory.write(mirror.block(group, column_ending_at(boundary, block)), state)
+            stored = checkpoint_of(self.configuration, chunk.computed, chunk.end, chunk.end)
+            if stored is not None and mirror.block(group, stored.column) != NULL_BLOCK:
+                state = RecurrentState(group, chunk.prefix[: stored.boundary]) if sound else TAINTED
+                self.memory = self.memory.write(mirror.block(group, stored.column), state)
         failed = not sound and (self._load_failed(chunk) or (mirror.load_failed and not chunk.starts))
         self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.end)
 

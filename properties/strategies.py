@@ -14,9 +14,10 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure
+from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
+from model.release import NEWEST, CheckpointStart
 from model.store_rules import Guard, StoreRules
 from model.system import most_blocks
 from model.tokens import Segment
@@ -150,6 +151,12 @@ def configurations(
         groups = [attrs.evolve(group, draft=_may_draft(group) and at in drafts) for at, group in enumerate(groups)]
     steps = draw(_STEPS) if Feature.STEPS_IN_FLIGHT in features else 1
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit, steps_in_flight=steps)
+    if steps == 1 and Feature.EVERY_STATE in features and draw(st.booleans()):
+        scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
+    elif steps == 1 and Feature.INTERNAL_CHECKPOINT in features and draw(st.booleans()):
+        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
+        rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+        scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)

@@ -13,6 +13,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
+from model.internal_checkpoint import checkpoint_of
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
@@ -197,6 +198,13 @@ class _Run:
         self.upper = attentions(configuration.groups)
         self.lower_states: dict[int, list[int]] = {}
         self.upper_states: dict[int, int] = {}
+        self.written: dict[int, dict[int, Pair]] = {index: {} for index in self.recurrent}
+        block = configuration.mamba_block or 1
+        ends = configuration.written_states(chunk.computed, chunk.end)
+        self.columns = {boundary: column_ending_at(boundary, block) for boundary in ends}
+        stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+        if stored is not None:
+            self.columns[stored.boundary] = stored.column
         self.attended_lower: list[tuple[int, ...]] = []
 
     @property
@@ -252,6 +260,9 @@ class _Run:
         )
         for index, before in self.upper_states.items():
             self.upper_states[index] = upper_state(index, before, self.chunk.prefix[position], attended)
+            if position + 1 in self.columns:
+                lower = self.lower_states[index][position - self.chunk.computed]
+                self.written[index][position + 1] = (lower, self.upper_states[index])
         states = tuple(self.upper_states.values())
         for index, layer in self.upper.items():
             number = upper_kv(index, states, attended)
@@ -260,9 +271,9 @@ class _Run:
         self.outputs.append(output(states, attended))
 
     def write_states(self) -> None:
-        for index, group in self.recurrent.items():
-            state = (self.lower_states[index][-1], self.upper_states[index])
-            self.blocks.fill(self._block(index, column_ending_at(self.chunk.end, group.block)), state)
+        for index, written in self.written.items():
+            for boundary, state in written.items():
+                self.blocks.fill(self._block(index, self.columns[boundary]), state)
 
     def _see_computed(self, layers: Mapping[int, Attention], level: int) -> None:
         for index, layer in layers.items():
@@ -307,8 +318,10 @@ def _restore(
         if load.fails:
             continue
         if load.leaf.store is not None:
+            failed = {load.tables[index][column] for index, column in load.failed_blocks}
             for fetch in load.fetches:
-                blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
+                if fetch.block not in failed:
+                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
             continue
         if load.leaf.peer is not None:
             _transfer(configuration, blocks, load, load.leaf.peer)
@@ -330,9 +343,13 @@ def _transfer(configuration: Configuration, blocks: _Blocks, load: Load, rules: 
     truth = cache_free_run(configuration.groups, load.prefix[: load.held])
     for index, (group, table) in enumerate(zip(configuration.groups, load.tables, strict=True)):
         if group.recurrent:
-            blocks.fill(table[column_ending_at(load.end, group.block)], truth.states[index][load.held])
+            column = column_ending_at(load.end, group.block)
+            if (index, column) not in load.failed_blocks:
+                blocks.fill(table[column], truth.states[index][load.held])
             continue
         for remote, column in moves(rules, load.held, group.block, load.columns(index, group)):
+            if (index, column) in load.failed_blocks:
+                continue
             if remote != column:
                 blocks.fill(table[column], WIPED)
             for position in range(remote * group.block, min(load.held, (remote + 1) * group.block)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from model.actions import Abort, Action, Arrive, EndLoad, Preempt, Reset, Step
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
@@ -52,11 +52,13 @@ class Scope:
             raise ScopeError(f"scope {self.name}: {len(self.arrivals)} requests arrive; use 1 to {MOST_REQUESTS}")
         if self.configuration.steps_in_flight > 1:
             raise ScopeError(f"scope {self.name}: a search has one step in flight; use fuzz for several")
-        chunked = any(group.chunk is not None for group in self.configuration.groups)
-        if self.configuration.has_draft_model or self.configuration.retention is not None or chunked:
+        configuration = self.configuration
+        chunked = any(group.chunk is not None for group in configuration.groups)
+        every_state = configuration.state_mode is StateMode.ALL or configuration.checkpoint_alignment is not None
+        if configuration.has_draft_model or configuration.retention is not None or chunked or every_state:
             raise ScopeError(
-                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention and chunked "
-                "local attention; use fuzz"
+                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention, chunked local "
+                "attention, states in every block and internal checkpoints; use fuzz"
             )
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):

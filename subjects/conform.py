@@ -18,8 +18,10 @@ from model.configuration import ConfigurationClass, Eviction, GroupKind
 from model.errors import HitboundError
 from model.policies import POLICIES
 from model.policy import Policy
+from model.release import Release, Reservation, WaitingOrder, rules_of
 from model.system import Observation
 from model.trace import ExpectedAdmission, Trace
+from properties.features import Feature
 from properties.invariant import Violation
 from properties.judge import events, violations
 from properties.machine import has_gone_wrong
@@ -72,7 +74,7 @@ class Signature:
 
 @attrs.frozen
 class Profile:
-    """How many traces of at most `actions` actions run in each of the classes; a profile without a seed draws one."""
+    """How many traces of at most `actions` actions run in each course; a profile without a seed draws one."""
 
     name: str
     traces: int
@@ -83,18 +85,54 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", traces=60, actions=25, seed=0),
-        Profile("ci", traces=300, actions=25, seed=0),
+        Profile("quick", traces=20, actions=25, seed=0),
+        Profile("ci", traces=120, actions=25, seed=0),
         Profile("nightly", traces=4000, actions=30, seed=None),
     )
 }
 
-CLASSES = tuple(
-    (second, eviction)
-    for eviction in (Eviction.ADVERSARIAL, Eviction.LRU)
-    for second in (None, GroupKind.SLIDING_WINDOW, GroupKind.FULL_ATTENTION)
-)
-"""Kinds of a second attention spec, and how blocks are evicted."""
+PLAIN: frozenset[Feature] = frozenset()
+TAILS = frozenset({Feature.PARTIAL_TAILS})
+DRAFTS = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
+
+
+@attrs.frozen
+class Course:
+    """What the traces of one kind draw: a second attention spec, how blocks are evicted, and features."""
+
+    second_attention: GroupKind | None
+    eviction: Eviction
+    features: frozenset[Feature]
+
+
+def courses_on(release: str) -> tuple[Course, ...]:
+    """What runs on a release: partial tails and what came with them are modelled as 0.28 and later have them."""
+    drawn = (PLAIN, TAILS, DRAFTS) if _number(release) >= (0, 28) else (PLAIN,)
+    return tuple(
+        Course(second, eviction, features)
+        for features in drawn
+        for eviction in (Eviction.ADVERSARIAL, Eviction.LRU)
+        for second in (None, GroupKind.SLIDING_WINDOW, GroupKind.FULL_ATTENTION)
+        if features is PLAIN or second is not GroupKind.FULL_ATTENTION
+    )
+
+
+def is_compared(release: str, course: Course) -> bool:
+    """Whether the model is compared. Up to 0.28, two full-attention specs with different blocks are not: there the
+    second hit list is not trimmed to the common hit."""
+    untrimmed = course.second_attention is GroupKind.FULL_ATTENTION and _number(release) < (0, 29)
+    return _number(release) >= (0, 27) and not untrimmed
+
+
+def rules_on_a_subject(release: str) -> Release:
+    """The rules of a release with its own estimate of blocks and its own queues, so that no trace ends for want of
+    blocks that the model would have taken."""
+    from_031 = _number(release) >= (0, 31)
+    return attrs.evolve(
+        rules_of(release),
+        reservation=Reservation.ESTIMATED if from_031 else Reservation.ESTIMATED_WITH_STATE,
+        waiting_order=WaitingOrder.HOLDERS_FIRST if from_031 else WaitingOrder.SKIPPED_FIRST,
+    )
 
 
 def policy_of(release: str) -> Policy:
@@ -180,21 +218,22 @@ def conform(
     compare: bool,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Run the profile's traces on the subject. With `compare` the model of the release runs beside it, except where two
-    full-attention specs have different blocks: there these releases do not trim the second hit list."""
+    """Run the profile's traces on the subject. With `compare` the model of the release runs beside it."""
     outcome = Outcome(process.release, policy)
     for number in range(profile.traces):
         if number % 20 == 0:
             progress(f"conform vLLM {process.release}: {outcome.traces} traces, {len(outcome.found)} findings")
-        for second, eviction in CLASSES:
+        for course in courses_on(process.release):
             trace = random_trace(
                 seed * profile.traces + number,
                 policy,
-                second_attention=second,
-                eviction=eviction,
+                second_attention=course.second_attention,
+                eviction=course.eviction,
+                features=course.features,
+                release=rules_on_a_subject(process.release),
                 actions=profile.actions,
             )
-            _follow(trace, outcome, process, compare=compare and second is not GroupKind.FULL_ATTENTION)
+            _follow(trace, outcome, process, compare=compare and is_compared(process.release, course))
     return outcome
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import math
 import os
 import sys
 import tempfile
@@ -130,7 +129,9 @@ class Vllm:
                     block_size=group["block"],
                     shapes=((1,),),
                     dtypes=(self.torch.float32,),
-                    mamba_cache_mode="align",
+                    mamba_cache_mode=group["mode"],
+                    num_prefill_checkpoint_blocks=int(group["checkpoint"] is not None),
+                    prefill_checkpoint_alignment=group["checkpoint"],
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
 
@@ -247,7 +248,7 @@ class Engine:
         # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.
         cache.block_size = mamba_blocks[0] if mamba_blocks else min(blocks)
         cache.num_gpu_blocks = pool_blocks
-        cache.mamba_cache_mode = "align" if mamba_blocks else "none"
+        cache.mamba_cache_mode = groups[0]["mode"] if mamba_blocks else "none"
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
             cache.mamba_block_size = mamba_blocks[0]
         config.kv_transfer_config = vllm.transfer_config(connector, load_failure)
@@ -579,47 +580,9 @@ class Engine:
             return "LOAD_FAILED" if failed else "LOADED"
         return status
 
-    def store_hits(
-        self, groups: list[dict[str, Any]], hash_block: int, lookups: list[tuple[int, list[list[int]]]]
-    ) -> dict[str, Any]:
-        """What vLLM's store lookup finds for each (N, keys)."""
-        lookup = StoreLookup(self._vllm, groups, hash_block)
-        return {"found": [lookup.found(N, keys) for N, keys in lookups]}
 
-
-class StoreLookup:
-    """vLLM's own lookup over the objects of a store (`MooncakeStoreCoordinator`), without a scheduler."""
-
-    def __init__(self, vllm: Vllm, groups: list[dict[str, Any]], hash_block: int) -> None:
-        module = import_module("vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.coordinator")
-        self._pool: Any = module.ExternalCachedBlockPool
-        self._specs = [vllm.spec(group) for group in groups]
-        self._hash_block = hash_block
-        if hasattr(vllm.managers, "register_all_kvcache_specs"):
-            vllm.managers.register_all_kvcache_specs(vllm.vllm_config)
-        self._coordinator = module.MooncakeStoreCoordinator(
-            [vllm.specs.KVCacheGroupSpec([f"layer{number}"], spec) for number, spec in enumerate(self._specs)],
-            math.lcm(*(spec.block_size for spec in self._specs)),
-            hash_block,
-        )
-
-    def found(self, N: int, keys: list[list[int]]) -> int:
-        """The boundary that is found for `N` tokens below the last one; `keys` are (group, boundary) of the objects."""
-        hashes = [number.to_bytes(4, "big") for number in range(N // self._hash_block)]
-        exists = {
-            (group, bytes(of_group[boundary // self._specs[group].block_size - 1]))
-            for group, boundary in keys
-            for of_group in (self._coordinator.block_hashes_for_spec(hashes, self._specs[group]),)
-        }
-        length = self._coordinator.align_lookup_length(N - 1)
-        if length <= 0:
-            return 0
-        _, hit = self._coordinator.find_longest_cache_hit(hashes, length, self._pool(self._hash_block, exists))
-        return int(hit)
-
-
-def serve() -> None:
-    """Answer commands until standard input ends."""
+def serve(engine_of: Callable[[Vllm], Any]) -> None:
+    """Answer commands until standard input ends; the engine's methods are the commands."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -627,8 +590,9 @@ def serve() -> None:
     def reply(**message: Any) -> None:
         print(json.dumps({"protocol": PROTOCOL, **message}), file=replies, flush=True)
 
-    engine = Engine(Vllm())
-    reply(ready=engine._vllm.version)
+    vllm = Vllm()
+    engine = engine_of(vllm)
+    reply(ready=vllm.version)
     for line in sys.stdin:
         command = json.loads(line)
         if command.pop("protocol") != PROTOCOL:
@@ -644,4 +608,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Engine)

@@ -30,6 +30,8 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
                 "window": group.window,
                 "chunk": group.chunk,
                 "draft": group.draft,
+                "checkpoint": configuration.checkpoint_alignment,
+                "mode": configuration.state_mode.value,
             }
             for group in configuration.groups
         ],

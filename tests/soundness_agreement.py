@@ -391,7 +391,6 @@ class Recorder:
     def executed(self, plan: Any) -> None:
         if any(load.fails for load in plan.loads):
             return
-        self.follower.do("commit step")
         state = self.follower.state
         step = Executed(
             writes=lambda block: state.queued_writes(block) >= 1,
@@ -402,7 +401,7 @@ class Recorder:
 
     def rolled_back(self, before: Any, plan: Any, worker: Any, after: Any, names: tuple[str, ...]) -> None:
         """`spoilt` is what does not hold what was planned, and whatever else the model withdrew."""
-        if not any(load.fails for load in plan.loads):
+        if before is after or not any(load.fails for load in plan.loads):
             return
         follower, state = self.follower, self.follower.state
         labels = follower.universe.labels
@@ -559,7 +558,7 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
             return result
 
     patch.setattr(model.scheduler, "admit", admitting)
-    execute, roll_back = model.worker.execute, model.system.roll_back_failed_loads
+    schedule, execute, recover = model.scheduler.schedule, model.worker.execute, model.system.recover
     executed: dict[str, Any] = {}
 
     def executing(configuration: Any, worker: Any, plan: Any) -> Any:
@@ -568,15 +567,21 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         recorder.executed(plan)
         return result
 
-    def rolling_back(scheduler: Any, plan: Any) -> Any:
-        recorder.rolling_back = True
-        after, names = roll_back(scheduler, plan)
-        recorder.rolling_back = False
-        recorder.rolled_back(scheduler, plan, executed["worker"], after, names)
-        return after, names
+    def scheduling(*arguments: Any) -> Any:
+        planned = schedule(*arguments)
+        recorder.follower.do("commit step")
+        return planned
 
+    def recovering(scheduler: Any, step: Any) -> Any:
+        recorder.rolling_back = True
+        recovered = recover(scheduler, step)
+        recorder.rolling_back = False
+        recorder.rolled_back(scheduler, step.plan, executed["worker"], recovered.scheduler, recovered.rolled_back)
+        return recovered
+
+    patch.setattr(model.scheduler, "schedule", scheduling)
     patch.setattr(model.worker, "execute", executing)
-    patch.setattr(model.system, "roll_back_failed_loads", rolling_back)
+    patch.setattr(model.system, "recover", recovering)
     end_load, finish = model.scheduler.end_load, model.scheduler.finish
 
     def ending_load(scheduler: Any, name: str, succeeded: bool) -> Any:

@@ -163,6 +163,8 @@ def test_events_apply_where_they_can_happen() -> None:
         "DRAFT-DROP",
         "STATE-NOT-KEPT",
         "SPARSE-HIT",
+        "EVERY-STATE-HIT",
+        "CHECKPOINT-STORED",
         "CHUNK-NULLS",
     }
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {

@@ -91,7 +91,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         return {field.name for field in attrs.fields(kind)}
 
     of_scope = {"name", "prompt_length", "answers", "skip_reading"}
-    # A scope with partial tails, with a reservation, or with several steps in flight, is refused.
+    # A scope with partial tails, a reservation, internal checkpoints, or with several steps in flight, is refused.
     never_set = {
         "tails",
         "unmarked",
@@ -102,6 +102,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "stale",
         "drop_stale",
         "last_state",
+        "checkpoint",
     }
     assert fields(Request) - of_scope - never_set == {
         "asked", "computed", "hit_withdrawn", "junction", "loads", "promises", "published", "reported", "started",

@@ -26,8 +26,14 @@ def test_the_policy_does_what_the_trace_states(trace: Trace, expected: Expectati
     assert unmet(expected, replay(trace, policy_named(expected.policy))) == []
 
 
+ASSERTED = {("S14", "vllm-0.27"), ("S15", "vllm-0.27")}
+"""Where that release fails an assertion of its own instead (record 19 of the public reports)."""
+
+
 def test_every_scenario_states_what_every_policy_does() -> None:
     scenarios = [path for path in CORPUS if path.stem.startswith("S")]
-    assert len(scenarios) == 12
+    assert len(scenarios) == 15
     for path in CORPUS:
-        assert {expected.policy for expected in read_trace(path).expectations} >= set(DISTINCT)
+        stated = {expected.policy for expected in read_trace(path).expectations}
+        asserted = {policy for stem, policy in ASSERTED if stem == path.stem}
+        assert stated | asserted >= set(DISTINCT)

@@ -11,11 +11,14 @@ from model.configuration import Eviction, Group, GroupKind
 from model.policies import POLICIES
 from model.release import Release, Reservation
 from properties.features import Feature
-from properties.fuzz import PROFILES, fuzz
+from properties.fuzz import PROFILES, fuzz, seek
+from properties.machine import Campaign
+from properties.policy_guard import guarded
+from properties.replay import replay
 from properties.strategies import configurations
 from properties.verdict import REQUIRED_CELL, Verdict
 from solver.scope import Scope, ScopeError
-from tests.small_runs import ATTENTION, arrive, hybrid
+from tests.small_runs import ATTENTION, arrive, found, hybrid
 
 TAILS = frozenset({Feature.PARTIAL_TAILS})
 
@@ -44,3 +47,13 @@ def test_a_search_refuses_estimates() -> None:
     estimating = attrs.evolve(hybrid(), release=Release(reservation=Reservation.ESTIMATED))
     with pytest.raises(ScopeError, match="estimates"):
         Scope("estimating", estimating, (arrive("p", 5, 0),))
+
+
+@pytest.mark.slow
+def test_fuzz_finds_the_short_estimate_unaided() -> None:
+    release = Release(reservation=Reservation.ESTIMATED)
+    campaign = Campaign(guarded(POLICIES["vllm-0.28"]), REQUIRED_CELL, Eviction.LRU, release=release)
+    profile = attrs.evolve(PROFILES["quick"], runs=100, series=3, actions=18)
+    trace = seek(campaign, ("OWN-RESERVE", None), "", profile, seed=0)
+    assert trace is not None
+    assert found(replay(trace, POLICIES["vllm-0.28"]), "OWN-RESERVE")

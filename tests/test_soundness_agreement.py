@@ -11,11 +11,12 @@ import pytest
 import z3
 
 from model.actions import Abort, Drain, EndLoad, Evict, LeafAnswers, Reset, ScriptedAnswer, Step
-from model.configuration import Eviction, GroupKind
+from model.configuration import Eviction, Group, GroupKind
 from model.policies import POLICIES
 from model.pool import Label, Pool
 from model.release import NEWEST
 from model.trace import Trace
+from properties.features import Feature
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
 from solver.soundness.terms import BLOCK
@@ -48,7 +49,7 @@ def follow_seeds(seeds: range, patch: pytest.MonkeyPatch, actions: int, *, parti
             second_attention=second,
             eviction=eviction,
             actions=actions,
-            partial_tails=partial_tails,
+            features=frozenset({Feature.PARTIAL_TAILS}) if partial_tails else frozenset(),
             release=NEWEST,
         )
         with patch.context() as patched:
@@ -79,6 +80,14 @@ def test_a_load_that_fails_in_its_step_is_followed(monkeypatch: pytest.MonkeyPat
     assert "lose steps" in taken
 
 
+def test_a_reader_of_a_partial_tail_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = (Group(GroupKind.FULL_ATTENTION, 2), Group(GroupKind.MAMBA, 4))
+    actions = (arrive("first", 7, 0), Drain(), arrive("second", 7, 3), Drain())
+    trace = Trace("tail", hybrid(None, *groups, budget=20), actions)
+    taken = follow(trace, REFERENCE, monkeypatch, invariants=True)
+    assert {"publish tail", "copy for reader"} <= set(taken)
+
+
 def test_loads_that_outlive_their_step_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One commits, one fails, one is aborted before it ends; then the cache is reset."""
     later = (LeafAnswers("store", (ScriptedAnswer(2, asynchronous=True), ScriptedAnswer(0))),)
@@ -106,7 +115,15 @@ def test_loads_that_outlive_their_step_are_followed(monkeypatch: pytest.MonkeyPa
 def test_every_transition_with_a_counterpart_is_taken_by_some_run(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = follow_seeds(range(6), monkeypatch, actions=12)
     taken += follow_seeds(range(4), monkeypatch, actions=10, partial_tails=True)
-    elsewhere = {"lose steps", "load fails", "abort loading", "start after load", "load commits", "reset"}
+    elsewhere = {
+        "copy for reader",
+        "lose steps",
+        "load fails",
+        "abort loading",
+        "start after load",
+        "load commits",
+        "reset",
+    }
     assert set(taken) >= {action.name for action in ACTIONS} - set(NO_COUNTERPART) - elsewhere
 
 

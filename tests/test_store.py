@@ -145,6 +145,19 @@ def test_attention_that_is_cut_to_a_state_has_no_object_of_its_own() -> None:
     assert {violation.property for violation in faulty.violations} == {"HIT-MEMBER"}
 
 
+def test_the_block_around_a_boundary_does_not_hold_its_state() -> None:
+    """Attention of 2 tokens a block loses what follows 6; the Mamba block of 4 tokens around 6 holds state@8."""
+    groups = (ATTENTION, Group(GroupKind.MAMBA, 4))
+    filled = (arrive("fill", 8, 4), Drain(), *(Evict(0, "fill", end) for end in (2, 4, 6, 8, 10, 12)))
+    actions = (*filled, *(Evict(1, "fill", end) for end in (4, 8, 12)), *lost((0, 8)), arrive("r", 8, 4), Step())
+    around = run(V028, hybrid(store(match=Match.BLOCK_AROUND), *groups, budget=4), *actions)
+    assert around.admissions[-1].external == 6
+    assert {violation.property for violation in around.violations} == {"HIT-RESUME", "HIT-MEMBER", "GEO-INTERVAL"}
+    assert "r: R = 6 = L 0 + E 6; Mamba group 1 needs state@6 and reads block" in around.violations[0].message
+    joint = run(V028, hybrid(store(), *groups, budget=4), *actions)
+    assert (joint.admissions[-1].external, joint.violations) == (4, ())
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_count_that_is_taken_off_does_not_take_off_the_state(asynchronous: bool) -> None:
     """Reports 26 and 28."""

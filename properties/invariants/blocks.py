@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from model.configuration import StateMode
 from model.execution import BadRead, Reason
 from model.geometry import column_ending_at
 from model.pool import NULL_BLOCK, Label
@@ -65,6 +66,7 @@ def _shared_blocks(system: System) -> Iterator[str]:
                 yield f"block {block} has no hash, and more than one owner: {names}"
             continue
         block_tokens = system.configuration.groups[label.group].block
+        holders = [holder for holder in holders if not _stored_checkpoint(system, holder, label)]
         if len(holders) > 1 and len(label.prefix) % block_tokens:
             names = ", ".join(holder.request for holder in holders)
             yield f"block {block} is cached for a partial tail, still written, and has more than one owner: {names}"
@@ -79,6 +81,16 @@ def _shared_blocks(system: System) -> Iterator[str]:
                     f"block {block} is cached for {len(label.prefix)} tokens of group {label.group}, but "
                     f"{holder.request} holds it in column {holder.column} of group {holder.group}"
                 )
+
+
+def _stored_checkpoint(system: System, holder: Holding, label: Label) -> bool:
+    """Whether the holder stored the checkpoint that the block is cached for, which lies in a column of its own and is
+    not written again."""
+    request = system.scheduler.requests[holder.request]
+    checkpoint = request.checkpoint
+    if checkpoint is None or holder.group != label.group or holder.column != checkpoint.column:
+        return False
+    return label.prefix == request.tokens[: checkpoint.boundary]
 
 
 def _null_block(observation: Observation) -> Iterator[str]:
@@ -185,7 +197,9 @@ def _leaks(system: System) -> Iterator[str]:
     for name, request in system.scheduler.requests.items():
         for group, table in enumerate(request.tables):
             states = sum(block != NULL_BLOCK for block in table)
-            if system.configuration.groups[group].recurrent and states > system.configuration.most_states:
+            sparse = system.configuration.state_mode is StateMode.ALIGN
+            recurrent = system.configuration.groups[group].recurrent
+            if recurrent and sparse and states > system.configuration.most_states:
                 yield f"{name} holds {states} recurrent blocks of group {group}"
         if request.status is Status.WAITING and not request.computed and any(request.tables):
             yield f"{name} has computed nothing and holds blocks"

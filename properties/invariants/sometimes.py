@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from model.actions import EndLoad, Evict, EvictObject, Preempt, Reset
 from model.admission import Decision
-from model.configuration import Configuration, Eviction, GroupKind
+from model.configuration import Configuration, Eviction, GroupKind, StateMode
 from model.connector import Composite, Connector, Leaf, leaves_of
 from model.policy import COMMON, PER_GROUP, Summary
 from model.pool import NULL_BLOCK, Label
@@ -203,6 +203,22 @@ def _state_not_kept(observation: Observation) -> bool:
 def _sparse_hit(observation: Observation) -> bool:
     sparse = observation.after.configuration.retention is not None
     return sparse and any(decision.local and not decision.external for decision in _decisions(observation))
+
+
+def _checkpoint_stored(observation: Observation) -> bool:
+    requests, pool = observation.after.scheduler.requests.values(), observation.after.scheduler.pool
+    checkpoints = [(request.tokens, request.checkpoint) for request in requests if request.checkpoint is not None]
+    return any(
+        group.recurrent and Label(index, tokens[: checkpoint.boundary]) in pool.cached
+        for tokens, checkpoint in checkpoints
+        for index, group in enumerate(observation.after.configuration.groups)
+    )
+
+
+def _every_state_hit(observation: Observation) -> bool:
+    configuration = observation.after.configuration
+    every = configuration.state_mode is StateMode.ALL and configuration.mamba_block is not None
+    return every and any(decision.local and not decision.external for decision in _decisions(observation))
 
 
 def _chunk_nulls(observation: Observation) -> bool:
@@ -452,6 +468,20 @@ ENTRIES = (
         occurs=_sparse_hit,
         applies_to="runs with sparse retention",
         applies=_draws(Feature.SPARSE_RETENTION),
+    ),
+    Sometimes(
+        id="CHECKPOINT-STORED",
+        statement="A chunk of a prefill stores a second state, which is cached for its boundary.",
+        occurs=_checkpoint_stored,
+        applies_to="runs with internal checkpoints",
+        applies=_draws(Feature.INTERNAL_CHECKPOINT),
+    ),
+    Sometimes(
+        id="EVERY-STATE-HIT",
+        statement="A request is admitted at a boundary R > 0 where a state is written in every block, with E = 0.",
+        occurs=_every_state_hit,
+        applies_to="runs with a state in every block",
+        applies=_draws(Feature.EVERY_STATE),
     ),
     Sometimes(
         id="CHUNK-NULLS",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from model.admission import Decision
 from model.connector import Leaf, leaves_of
+from model.geometry import column_ending_at
 from model.policy import Answer
 from model.pool import Label
 from model.store import Store, found, needed
@@ -44,20 +45,39 @@ def said_by_stores(observation: Observation) -> Iterator[tuple[Decision, Leaf, A
 
 
 def missing_at_resume(observation: Observation) -> Iterator[str]:
-    """Objects that a load for R needs and that its store does not have."""
+    """Objects that a load for R needs and that its store does not have. An object of attention that goes on beyond R
+    serves as well, where the load fetches it."""
     configuration = observation.before.configuration
     for decision, leaf, answer in said_by_stores(observation):
         if decision.external <= 0 or answer.source != decision.answer.source:
             continue
         keys = objects_of(observation.before, leaf)
-        for index in range(len(configuration.groups)):
-            missing = set(needed(configuration, index, decision.prefix, decision.local, decision.resume)) - keys
+        fetched = _fetched_columns(observation, decision, keys)
+        for index, group in enumerate(configuration.groups):
+            missing = {
+                len(label.prefix)
+                for label in needed(configuration, index, decision.prefix, decision.local, decision.resume)
+                if label not in keys
+                and (group.recurrent or (index, column_ending_at(len(label.prefix), group.block)) not in fetched)
+            }
             if missing:
-                least = min(len(label.prefix) for label in missing)
                 yield (
                     f"{decision.request}: {wording.sum_of(decision.local, decision.external)}, but {leaf.name} has no "
-                    f"object of {wording.group_name(configuration, index)} for {least} tokens"
+                    f"object of {wording.group_name(configuration, index)} for {min(missing)} tokens"
                 )
+
+
+def _fetched_columns(observation: Observation, decision: Decision, keys: frozenset[Label]) -> set[tuple[int, int]]:
+    """Group and column of each object that exists and that the request's load fetches."""
+    groups = observation.before.configuration.groups
+    return {
+        (label.group, column_ending_at(len(label.prefix), groups[label.group].block))
+        for admission in observation.admissions
+        if admission.decision is decision
+        for load in admission.loads
+        for label in (fetch.label for fetch in load.fetches)
+        if label in keys
+    }
 
 
 def restored_too_far(observation: Observation) -> Iterator[str]:
@@ -81,8 +101,11 @@ def other_interval(observation: Observation) -> Iterator[str]:
     for admission in observation.admissions:
         for load in admission.loads:
             for fetch in load.fetches:
-                group = fetch.label.group
-                if fetch.label not in needed(configuration, group, load.prefix, load.start, load.end):
+                group, block = fetch.label.group, configuration.groups[fetch.label.group].block
+                labels = set(needed(configuration, group, load.prefix, load.start, load.end))
+                columns = {column_ending_at(len(label.prefix), block) for label in labels}
+                covers = column_ending_at(len(fetch.label.prefix), block) in columns
+                if fetch.label not in labels and (configuration.groups[group].recurrent or not covers):
                     yield (
                         f"{load.request}: {load.leaf.name} loads [{load.start}, {load.end}) and fetches the object of "
                         f"{wording.group_name(configuration, group)} for {len(fetch.label.prefix)} tokens"

@@ -1,17 +1,20 @@
-"""The lookup of stores against vLLM's own (`MooncakeStoreCoordinator.find_longest_cache_hit`), on random objects."""
+"""The lookups of stores against vLLM's own, on random objects: `MooncakeStoreCoordinator.find_longest_cache_hit` and
+`OffloadingConnectorScheduler._lookup_complete_chunks`."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from model.configuration import Configuration, Group, GroupKind
 from model.pool import Label
-from model.store import Store, found
-from model.store_rules import StoreRules
+from model.store import Store, answer
+from model.store_rules import Match, StoreRules
 from model.tokens import Segment, tokens_of
+from subjects import process
 from subjects.process import SubjectProcess, subject_from_environment
 
 LOOKUPS = 300
@@ -20,13 +23,25 @@ LOOKUPS = 300
 pytestmark = pytest.mark.subject
 
 FULL, MAMBA, WINDOW = GroupKind.FULL_ATTENTION, GroupKind.MAMBA, GroupKind.SLIDING_WINDOW
-GROUPS = {
+ALIKE = {
     "one Mamba group": (Group(FULL, 2), Group(MAMBA, 2)),
     "three Mamba groups": (Group(FULL, 2), *(Group(MAMBA, 2),) * 3),
-    "wide attention": (Group(FULL, 4), Group(MAMBA, 2)),
     "a window": (Group(FULL, 2), Group(WINDOW, 2, 5), Group(MAMBA, 2)),
+}
+"""Groups with the same block."""
+MOONCAKE = ALIKE | {
+    "wide attention": (Group(FULL, 4), Group(MAMBA, 2)),
     "a wide window": (Group(FULL, 2), Group(WINDOW, 4, 7)),
 }
+AROUND = {
+    "one Mamba group": (Group(FULL, 2), Group(MAMBA, 2)),
+    "wide attention": (Group(FULL, 4), Group(MAMBA, 2)),
+    "wide Mamba": (Group(FULL, 2), Group(MAMBA, 4)),
+    "two wide Mamba groups": (Group(FULL, 2), *(Group(MAMBA, 6),) * 2),
+}
+
+Lookup = tuple[int, int, list[tuple[int, int]]]
+"""N, L, and group and boundary of each object."""
 
 
 @pytest.fixture(scope="module")
@@ -34,34 +49,53 @@ def subject() -> Iterator[SubjectProcess]:
     subject = subject_from_environment()
     if subject is None:
         pytest.skip("no subject")
-    with SubjectProcess(subject) as process:
-        yield process
+    driver = Path(process.__file__).with_name("store_driver.py")
+    with SubjectProcess(subject, driver=driver) as running:
+        yield running
 
 
-def ends(group: Group, N: int) -> range:
-    """Boundaries for which a group may have an object."""
-    return range(group.block, N + 1, group.block)
-
-
-@pytest.mark.parametrize("name", GROUPS)
-def test_a_store_finds_what_vllm_finds(subject: SubjectProcess, name: str) -> None:
-    groups, draws = GROUPS[name], random.Random(name)
-    configuration = Configuration(groups, pool_blocks=9, budget=9)
-    lookups = []
+def random_lookups(name: str, configuration: Configuration, *, local: bool) -> list[Lookup]:
+    draws, lookups = random.Random(name), []
     for _ in range(LOOKUPS):
-        N, share = draws.randint(1, 24), draws.choice((0.5, 0.8, 0.95))
-        every = [(index, end) for index, group in enumerate(groups) for end in ends(group, N)]
-        lookups.append((N, [key for key in every if draws.random() < share]))
+        N, share = draws.randint(1, 26), draws.choice((0.5, 0.8, 0.95))
+        every = [
+            (index, end)
+            for index, group in enumerate(configuration.groups)
+            for end in range(group.block, N + 1, group.block)
+        ]
+        L = draws.randrange(0, N, configuration.scheduler_block) if local else 0
+        lookups.append((N, L, [key for key in every if draws.random() < share]))
+    return lookups
+
+
+def compared(
+    subject: SubjectProcess, command: str, name: str, groups: tuple[Group, ...], rules: StoreRules, *, local: bool
+) -> None:
+    configuration = Configuration(groups, pool_blocks=9, budget=9, hash_block=2)
+    lookups = random_lookups(name, configuration, local=local)
     described = [{"kind": group.kind.value, "block": group.block, "window": group.window} for group in groups]
-    reply = subject.ask("store_hits", groups=described, hash_block=2, lookups=lookups)
+    reply = subject.ask(command, groups=described, hash_block=2, lookups=lookups)
     assert isinstance(reply, dict), reply
     ours = []
-    for N, keys in lookups:
+    for N, L, keys in lookups:
         prefix = tokens_of((Segment("x", N),))
         store = Store(frozenset(Label(index, prefix[:end]) for index, end in keys))
-        ours.append(found(configuration, StoreRules(), store, prefix, 0))
-    different = [
-        (lookup, our, their) for lookup, our, their in zip(lookups, ours, reply["found"], strict=True) if our != their
-    ]
+        ours.append(answer(configuration, rules, store, prefix, L))
+    different = [each for each in zip(lookups, ours, reply["found"], strict=True) if each[1] != each[2]]
     assert different == []
     assert len(set(ours)) > 3
+
+
+@pytest.mark.parametrize("name", MOONCAKE)
+def test_a_store_finds_what_mooncake_finds(subject: SubjectProcess, name: str) -> None:
+    compared(subject, "mooncake", name, MOONCAKE[name], StoreRules(), local=False)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_store_finds_what_offloading_finds_where_blocks_are_alike(subject: SubjectProcess, name: str) -> None:
+    compared(subject, "offloading", name, ALIKE[name], StoreRules(), local=True)
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_offloading_takes_the_block_around_a_boundary(subject: SubjectProcess, name: str) -> None:
+    compared(subject, "offloading", name, AROUND[name], StoreRules(match=Match.BLOCK_AROUND), local=True)
