@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from hitbound.corpus import corpus
+from hitbound.corpus_check import check_corpus
 from hitbound.expectation import unmet
-from model.policies import DISTINCT, policy_named
+from model.policies import DISTINCT, POLICIES, policy_named
 from model.trace import Expectation, Trace
 from properties.replay import replay
 from properties.trace_document import read_trace
+from properties.verdict import Verdict
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 CASES = [
@@ -37,3 +40,11 @@ def test_every_scenario_states_what_every_policy_does() -> None:
         stated = {expected.policy for expected in read_trace(path).expectations}
         asserted = {policy for stem, policy in ASSERTED if stem == path.stem}
         assert stated | asserted >= set(DISTINCT)
+
+
+def test_vllm_0_28_passes_the_corpus_though_findings_about_it_are_in_it() -> None:
+    findings = [trace for trace in corpus() if any(e.violates for e in trace.expectations if e.policy == "vllm-0.28")]
+    assert findings
+    results = check_corpus(POLICIES["vllm-0.28"])
+    assert {result.verdict for result in results} == {Verdict.HOLDS_WITHIN}
+    assert Verdict.VIOLATED in {result.verdict for result in check_corpus(POLICIES["vllm-0.24"])}
