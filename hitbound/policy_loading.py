@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import PolicyError
-from model.policies import ADJUSTED, DEFAULT_POLICY, POLICIES
+from model.policies import ADJUSTED, DEFAULT_POLICY, POLICIES, PROPOSED
 from model.policy import Answer, Policy
 
 LIST_SHAPED: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -41,6 +41,8 @@ def load_policy(asked: str) -> Policy:
         return POLICIES[DEFAULT_POLICY]
     if asked in SHIPPED:
         return SHIPPED[asked]
+    if asked in PROPOSED:
+        return PROPOSED[asked]
     file, colon, name = asked.rpartition(":")
     if not colon or not file.endswith(".py"):
         shipped = ", ".join((*SHIPPED, LATEST))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import attrs
 
 from hitbound.progress import Say
-from model.connector import Leaf, leaves_of
 from model.trace import Trace
 from properties.case_document import Case, Engine, Unaided, Variant
 from properties.verdict import Cell, Result, Verdict
@@ -82,13 +81,14 @@ def _fuzzed(unaided: Unaided, variant: Variant) -> Search:
         guarded(variant.rules),
         _cell(unaided, variant),
         configuration.eviction,
-        _leaf(unaided, variant),
-        frozenset(unaided.features),
-        configuration.release,
+        features=frozenset(unaided.features),
+        release=configuration.release,
+        connector=configuration.connector if unaided.connector else None,
+        says=unaided.says,
     )
     runs = min(unaided.runs, RUNS_OF_A_SERIES)
     profile = Profile("unaided", runs, ACTIONS, -(-unaided.runs // runs), SEED, needs_events=False)
-    trace = seek(campaign, (unaided.property, unaided.case), unaided.says, profile, SEED)
+    trace = seek(campaign, (unaided.property, unaided.case), profile, SEED)
     verdict = Verdict.HOLDS_WITHIN if trace is None else Verdict.VIOLATED
     return Search(verdict, f"{campaign.runs} runs, {campaign.actions} actions", 0.0, trace)
 
@@ -111,9 +111,3 @@ def _is_told(unaided: Unaided, result: Result) -> bool:
 def _cell(unaided: Unaided, variant: Variant) -> Cell:
     configuration = variant.trace.configuration
     return Cell(unaided.contract, configuration.worker_order, configuration.configuration_class)
-
-
-def _leaf(unaided: Unaided, variant: Variant) -> Leaf | None:
-    connector = variant.trace.configuration.connector
-    leaves = leaves_of(connector) if connector is not None else ()
-    return next((leaf for leaf in leaves if leaf.name == unaided.leaf), None)

@@ -164,6 +164,8 @@ def abort(scheduler: Scheduler, name: str) -> Scheduler:
             blocks = [block for step in scheduler.in_flight for block in step.work.get(name, Work()).published]
             scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
         scheduler = attrs.evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
+        # No step will write its blocks any more.
+        scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], in_flight=0))
     return finish(scheduler, name)
 
 

@@ -88,8 +88,8 @@ class Unaided:
     """How `engine` finds what the record is about without its trace: a violation of `property` in this `case` of E (if
     it has cases), with a message that contains `says`, where leaves keep at least `contract`.
 
-    Everything else is taken from the variants. Only for fuzz: `features` are drawn, `leaf` names a leaf of the case
-    that may be in any tree, `runs` is the budget.
+    Release, worker order and class are those of the variants. Only for fuzz: `features` are drawn, `connector` says
+    that every configuration has the connector of the case (else any is drawn), `runs` is the budget.
     """
 
     engine: Engine
@@ -98,7 +98,7 @@ class Unaided:
     says: str = ""
     contract: Contract = Contract.BACKED
     features: tuple[Feature, ...] = ()
-    leaf: str = ""
+    connector: bool = False
     runs: int = 100
 
 

@@ -181,13 +181,13 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
     )
 
 
-def seek(campaign: Campaign, sought: Signature, says: str, profile: Profile, seed: int) -> Trace | None:
-    """Run the campaign, whatever else it finds, until `sought` was found with a message that contains `says`."""
+def seek(campaign: Campaign, sought: Signature, profile: Profile, seed: int) -> Trace | None:
+    """Run the campaign, whatever else it finds, until `sought` was found."""
     for number in range(profile.series):
         _run_series(campaign, profile, seed + number)
-        examples = [trace for trace in campaign.found.get(sought, ()) if says in trace.title]
+        examples = campaign.found.get(sought)
         if examples:
-            return _smallest(campaign.policy, sought, says, examples)
+            return _smallest(campaign.policy, sought, campaign.says, examples)
     return None
 
 

@@ -29,7 +29,7 @@ from model.actions import (
     Step,
 )
 from model.configuration import Configuration, Eviction
-from model.connector import Leaf
+from model.connector import Connector, Leaf
 from model.errors import IllegalAction
 from model.plan import Load
 from model.policy import Policy
@@ -62,10 +62,12 @@ Signature = tuple[str, Case | None]
 
 @attrs.define
 class Campaign:
-    """What a series of runs explores, with which features, and what it has met so far.
+    """What a series of runs explores, with which features, and what it has met so far. With `says`, only violations
+    count whose message contains it.
 
-    Every configuration that is drawn follows the rules of `release`. `found` keeps the first EXAMPLES traces of each
-    finding. `fired` counts rules and `met` events, `runs` and `actions` themselves.
+    Every configuration that is drawn follows the rules of `release` and has the `connector`, if one is given. `found`
+    keeps the first EXAMPLES traces of each finding. `fired` counts rules and `met` events, `runs` and `actions`
+    themselves.
     """
 
     policy: Policy
@@ -74,6 +76,8 @@ class Campaign:
     fixed_leaf: Leaf | None = None
     features: frozenset[Feature] = frozenset()
     release: Release = NEWEST
+    connector: Connector | None = None
+    says: str = ""
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     fired: Counter[str] = attrs.Factory(Counter)
     met: Counter[str] = attrs.Factory(Counter)
@@ -103,7 +107,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
         drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
-        self.configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
+        configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
+        if campaign.connector is not None:
+            configuration = attrs.evolve(configuration, connector=campaign.connector)
+        self.configuration = configuration
         self.system = initial(self.configuration)
         self.twin = new_twin(self.configuration)
         campaign.runs += 1
@@ -139,6 +146,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _note(self, violation: Violation) -> None:
         """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
+        if self.campaign.says not in violation.message:
+            return
         examples = self.campaign.found.setdefault((violation.property, violation.case), [])
         if len(examples) < EXAMPLES:
             examples.append(Trace(violation.message, self.configuration, tuple(self.actions)))
@@ -146,7 +155,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
         configuration = observation.after.configuration
-        if isinstance(observation.action, EndLoad):
+        if isinstance(observation.action, EndLoad) and not observation.after.assertion:
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
@@ -289,10 +298,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         for evict in self._evictable():
             if evict.boundary > beyond:
                 self._act(evict)
-        for group in data.draw(st.sampled_from(self._losing)):
-            of_group = [evict for evict in self._objects() if evict.group == group]
-            if of_group:
-                self._act(max(of_group, key=lambda evict: evict.boundary))
+        for group, from_end in data.draw(st.sampled_from(self._losing)):
+            of_group = sorted((evict for evict in self._objects() if evict.group == group), key=lambda e: e.boundary)
+            if len(of_group) >= from_end:
+                self._act(of_group[-from_end])
         number = len(self.texts) + 1
         shared = cut(data.draw(st.sampled_from(list(self.texts.values()))), longest_text(self.configuration) - 2)
         prompt = (*shared, Segment(f"t{number}", 1))
@@ -306,11 +315,13 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         self._act(Step())
 
     @property
-    def _losing(self) -> list[tuple[int, ...]]:
-        """Groups that lose their last object: none, one, or the first and the last."""
+    def _losing(self) -> list[tuple[tuple[int, int], ...]]:
+        """Groups that lose an object, counted from the end: none, the last of one or of two, or the last of the first
+        group and the last but one of the last: then the first may reach a boundary that the other lacks."""
         assert self.configuration is not None
         groups = range(len(self.configuration.groups))
-        return [(), *((group,) for group in groups), (groups[0], groups[-1])]
+        alike, apart = (((groups[0], 1), (groups[-1], from_end)) for from_end in (1, 2))
+        return [(), *(((group, 1),) for group in groups), alike, apart, apart]
 
     @precondition(lambda self: self._alive and self._saving())
     @rule(data=st.data())

@@ -55,7 +55,7 @@ def test_an_event_is_explained(hitbound: Hitbound) -> None:
 
 @pytest.mark.slow
 def test_an_obligation_is_explained_and_decided_anew(hitbound: Hitbound) -> None:
-    held = hitbound("explain", "r <= n - 1")
+    held = hitbound("explain", "r <= n - 1", "--policy", "vllm-0.28")
     assert "Obligation of vllm-0.28: R <= N - 1." in held.out
     assert "contract: range" in held.out
     assert "for any sizes: it holds" in held.out

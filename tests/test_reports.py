@@ -11,6 +11,7 @@ import attrs
 import jsonschema
 import pytest
 
+from benchmarks.public_reports import DATA, PAGE, page
 from hitbound.corpus import cases
 from hitbound.exit_codes import ExitCode, exit_code
 from hitbound.reproduce_command import UnknownReport, as_json, chosen, judgements
@@ -93,6 +94,20 @@ def test_what_is_found_unaided_is_told_in_a_table_and_as_json() -> None:
     (result,) = json.loads(unaided_json([found]))["results"]
     assert (result["before"]["verdict"], result["after"]["verdict"], result["found"]) == ("VIOLATED", "PROVED", True)
     assert exit_code(hunts_judged([found])) is ExitCode.REACHED
+
+
+def test_the_page_of_public_reports_is_as_generated() -> None:
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page(cases(), data), "run python -m benchmarks.public_reports --measure"
+    covered = {case.number for case in cases()}
+    left_out = {record["record"] for record in data["records"] if record["reason"]}
+    assert covered | left_out == {record["record"] for record in data["records"]}
+
+
+def test_what_was_measured_is_what_the_cases_name() -> None:
+    named = {(case.title, case.unaided.engine.value) for case in cases() if case.unaided}
+    measured = json.loads(DATA.read_text(encoding="utf-8"))["measured"]
+    assert {(entry["case"], entry["engine"]) for entry in measured} <= named
 
 
 def test_file_names_begin_with_the_record() -> None:
