@@ -53,12 +53,16 @@ def _let_interrupts_through() -> None:
 
 
 def fuzz(policy: Policy, profile: str, seed: int, say: Say, leaf: str | None = None) -> tuple[Result, ...]:
-    """Random runs of the model in the required cell; with a ready-made `leaf` among the connectors if one is named."""
-    from properties.fuzz import PROFILES, fuzz
+    """Random runs of the model in the required cell, and of what it has beyond the plain one where the profile is long
+    enough to meet every event of that; with a ready-made `leaf` among the connectors if one is named."""
+    from properties.fuzz import PROFILES, fuzz, fuzz_widely
 
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = _scratch().name  # else Hypothesis leaves a folder where the user is
     fixed_leaf = READY[leaf] if leaf else None
-    return fuzz(policy, PROFILES[profile], seed=seed, fixed_leaf=fixed_leaf, progress=say)
+    results = fuzz(policy, PROFILES[profile], seed=seed, fixed_leaf=fixed_leaf, progress=say)
+    if PROFILES[profile].needs_events and leaf is None:
+        results += fuzz_widely(policy, PROFILES[profile], seed=seed, progress=say)
+    return results
 
 
 def replay_corpus(policy: Policy, say: Say) -> tuple[Result, ...]:

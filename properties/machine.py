@@ -84,6 +84,12 @@ class Campaign:
     runs: int = 0
     actions: int = 0
 
+    @property
+    def words(self) -> str:
+        """How blocks are evicted, and what is drawn beyond the plain model."""
+        drawn = f" with {', '.join(sorted(feature.value for feature in self.features))}" if self.features else ""
+        return f"{self.eviction.value} eviction{drawn}"
+
 
 class TwinDisagreement(Exception):
     """Shadow memory and numeric twin judge a step differently: one of the two is wrong, and no verdict can be given."""

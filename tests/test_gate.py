@@ -65,7 +65,7 @@ def test_the_configuration_may_stand_in_pyproject(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "policies: this key is missing"),
+        ("", "policies: name at least one"),
         ("policies = []", "policies: name at least one"),
         ('policies = ["a.py:A"]\nprofile = "fast"', 'profile: expected one of quick, ci, nightly, got "fast"'),
         ('policies = ["a.py:A"]\nengines = ["proof"]', "engines[0]: expected one of prove, corpus, fuzz, explore"),
