@@ -17,6 +17,7 @@ from hitbound.signature import signature_of
 from hitbound.subject_command import release_of
 from model.errors import HitboundError
 from model.policy import Policy
+from model.release import NEWEST
 from model.trace import Expectation
 from properties.replay import Replay
 from properties.verdict import Result, Verdict
@@ -75,8 +76,7 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, checkout: bool) 
         found = tuple(conform.findings(outcome, process))
         scope = f"{outcome.traces} traces with {outcome.steps} steps on vLLM {process.release}, seed {seed}"
         judgements += (
-            _violation(policy, conform.violated(finding, outcome, scope), finding.replay, subject.tree)
-            for finding in found
+            _violation(policy, finding, conform.violated(finding, outcome, scope), subject.tree) for finding in found
         )
         judgements += (
             Judgement(policy.name, result) for result in conform.held(outcome, found, scope, compared=compared)
@@ -84,18 +84,22 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, checkout: bool) 
         return Conformed(process.release, policy, tuple(judgements))
 
 
-def _violation(policy: Policy, result: Result, replay: Replay, tree: Path) -> Judgement:
+def _violation(policy: Policy, finding: conform.Finding, result: Result, tree: Path) -> Judgement:
     """A violation was replayed on the subject; its signature and picture are those of that run."""
-    return Judgement(policy.name, result, signature=signature_of(result, replay), replay=replay, tree=tree)
+    found = finding.signature
+    configuration_class = found.configuration_class.value.replace("_", " ")
+    signature = "; ".join((found.raised.strip(" :") or signature_of(result, finding.replay), configuration_class))
+    return Judgement(policy.name, result, signature=signature, replay=finding.replay, tree=tree)
 
 
 def _corpus(era: Policy, policy: Policy, process: SubjectProcess, say: Say) -> Judgement:
-    """The traces of the corpus that say what the policy of this release does; one that vLLM refuses does not count."""
+    """The traces of the corpus that say what the policy of this release does; one that vLLM refuses does not count, nor
+    one that shows what some rules beside the policy do."""
     counted = 0
     failed: list[tuple[str, Replay]] = []
     for trace in corpus():
         expected = expectation_of(trace, era)
-        if expected is None:
+        if expected is None or trace.configuration.release != NEWEST:
             continue
         say(f"corpus: {trace.title}")
         replayed = conform.run_on(trace, policy, process, whole=True)

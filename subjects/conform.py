@@ -205,8 +205,12 @@ def run_on(trace: Trace, policy: Policy, process: SubjectProcess, *, whole: bool
 
 
 def judged(observation: Observation) -> tuple[Violation, ...]:
-    """The violations that count on a subject."""
-    return tuple(violation for violation in violations(observation) if violation.property in JUDGED)
+    """The violations that count on a subject. Which blocks it holds for a copy of a partial tail it does not show, so
+    with these OWN-LEAK does not count."""
+    unseen = {"OWN-LEAK"} if observation.after.configuration.fine_grained else set()
+    return tuple(
+        found for found in violations(observation) if found.property in JUDGED and found.property not in unseen
+    )
 
 
 def conform(

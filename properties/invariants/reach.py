@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from model.admission import Decision
 from model.configuration import Configuration, GroupKind
 from model.geometry import floor_to
+from model.lookup import SpecView
 from model.plan import Chunk
 from model.pool import Label
 from model.release import DraftDrop
@@ -25,14 +26,25 @@ def _below_what_is_valid(configuration: Configuration, decision: Decision) -> It
     lookup = decision.lookup
     common, view = lookup.summary.common, lookup.views[0]
     drafts = [view for view in lookup.views if any(configuration.groups[index].draft for index in view.indexes)]
-    for boundary in range(floor_to(view.cap, view.alignment), common, -view.alignment):
-        valid = all(view.valid(boundary) for view in lookup.views)
-        if valid and all(view.has_one_to_drop(boundary) for view in drafts):
+    boundary = _valid_in_every_group(lookup.views, view.cap)
+    while boundary > common:
+        if all(view.has_one_to_drop(boundary) for view in drafts):
             yield (
                 f"{decision.request}: the common hit is {common}, though {boundary} is valid in every group"
                 + (" and each draft group has a block to drop after it" if drafts else "")
             )
             return
+        boundary = _valid_in_every_group(lookup.views, boundary - view.alignment)
+
+
+def _valid_in_every_group(views: tuple[SpecView, ...], bound: int) -> int:
+    """The greatest boundary up to `bound` at which every group may resume, whatever it would drop of it; 0: none."""
+    while True:
+        before = bound
+        for view in views:
+            bound = view.plain.find(max(0, bound))
+        if bound == before:
+            return bound
 
 
 def landing(configuration: Configuration, tokens: int, cap: int) -> int:
