@@ -3,7 +3,7 @@
 
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: check test lint pages docs lock
+.PHONY: check test nightly lint pages docs lock
 .DELETE_ON_ERROR:
 
 check: .venv/complete
@@ -11,6 +11,9 @@ check: .venv/complete
 
 test: .venv/complete
 	$(VENV_PYTHON) -m pytest
+
+nightly: .venv/complete
+	$(VENV_PYTHON) -m pytest -m nightly
 
 lint: .venv/complete
 	$(VENV_PYTHON) -m ruff check .

@@ -12,7 +12,7 @@ from hitbound.progress import Say
 from model.policy import Policy
 from model.ready_connectors import READY
 from properties.requirements import at_least, is_greatest, required_cells
-from properties.verdict import ALL_CELLS, Cell, Result
+from properties.verdict import ALL_CELLS, Cell, Result, Verdict
 
 if TYPE_CHECKING:
     from solver.soundness.proof import Soundness
@@ -53,14 +53,17 @@ def _let_interrupts_through() -> None:
 
 
 def fuzz(policy: Policy, profile: str, seed: int, say: Say, leaf: str | None = None) -> tuple[Result, ...]:
-    """Random runs of the model in the required cell, and of what it has beyond the plain one where the profile is long
-    enough to meet every event of that; with a ready-made `leaf` among the connectors if one is named."""
+    """Random runs of the model in the required cell; with a ready-made `leaf` among the connectors if one is named.
+
+    Where these find nothing and the profile is long enough to meet every event, also of what the model has beyond.
+    """
     from properties.fuzz import PROFILES, fuzz, fuzz_widely
 
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = _scratch().name  # else Hypothesis leaves a folder where the user is
     fixed_leaf = READY[leaf] if leaf else None
     results = fuzz(policy, PROFILES[profile], seed=seed, fixed_leaf=fixed_leaf, progress=say)
-    if PROFILES[profile].needs_events and leaf is None:
+    found = any(result.required and result.verdict is Verdict.VIOLATED for result in results)
+    if PROFILES[profile].needs_events and leaf is None and not found:
         results += fuzz_widely(policy, PROFILES[profile], seed=seed, progress=say)
     return results
 

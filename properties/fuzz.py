@@ -48,7 +48,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", runs=60, actions=14, series=1, seed=0, needs_events=False),
+        Profile("quick", runs=150, actions=14, series=1, seed=0, needs_events=False),
         Profile("ci", runs=300, actions=18, series=4, seed=0, needs_events=True),
         Profile("nightly", runs=6000, actions=30, series=4, seed=None, needs_events=True),
     )

@@ -74,7 +74,7 @@ def test_the_script_of_the_action_runs_the_gate_and_fills_the_summary(tmp_path: 
     settings = {"CONFIG": "", "PROFILE": "quick", "CHANGED_SINCE": ""}
     machine = {"RUNNER_TEMP": str(runner), "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_OUTPUT": str(output)}
     ran = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][1]["run"]],
+        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][-1]["run"]],
         cwd=tmp_path,
         env={**os.environ, **settings, **machine, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,

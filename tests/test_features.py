@@ -54,6 +54,6 @@ def test_fuzz_finds_the_short_estimate_unaided() -> None:
     release = Release(reservation=Reservation.ESTIMATED)
     campaign = Campaign(guarded(POLICIES["vllm-0.28"]), REQUIRED_CELL, Eviction.LRU, release=release)
     profile = attrs.evolve(PROFILES["quick"], runs=100, series=3, actions=18)
-    trace = seek(campaign, ("OWN-RESERVE", None), "", profile, seed=0)
+    trace = seek(campaign, ("OWN-RESERVE", None), profile, seed=0)
     assert trace is not None
     assert found(replay(trace, POLICIES["vllm-0.28"]), "OWN-RESERVE")

@@ -59,8 +59,15 @@ def test_the_published_schema_accepts_the_case(path: Path) -> None:
     VALIDATOR.validate(json.loads(path.read_text(encoding="utf-8")))
 
 
+HUNTS = [
+    pytest.param(path, id=path.stem, marks=[] if search.engine is Engine.PROVE else pytest.mark.nightly)
+    for path in FILES
+    if (search := read_case(path).unaided)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in FILES if read_case(path).unaided], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", HUNTS)
 def test_an_engine_finds_it_without_the_trace(path: Path) -> None:
     found = hunted(read_case(path))
     assert (found.before.verdict, found.found) == (Verdict.VIOLATED, True)
