@@ -45,10 +45,15 @@ def replay(trace: Trace, policy: Policy) -> Replay:
             found += (attrs.evolve(violation, action=index) for violation in violations(observation))
         if system.assertion:
             break
+    return Replay(policy.name, trace, tuple(observations), tuple(found), first_admissions(observations))
+
+
+def first_admissions(observations: Iterable[Observation]) -> tuple[ExpectedAdmission, ...]:
+    """What was first adopted for each request, in order."""
     first: dict[str, ExpectedAdmission] = {}
     for admission in admissions_of(observations):
         first.setdefault(admission.request, admission)
-    return Replay(policy.name, trace, tuple(observations), tuple(found), tuple(first.values()))
+    return tuple(first.values())
 
 
 def admissions_of(observations: Iterable[Observation]) -> tuple[ExpectedAdmission, ...]:

@@ -20,13 +20,13 @@ from model.policies import POLICIES
 from model.policy import Policy
 from model.release import Release, Reservation, WaitingOrder, rules_of
 from model.system import Observation
-from model.trace import ExpectedAdmission, Trace
+from model.trace import Trace
 from properties.features import Feature
 from properties.invariant import Violation
 from properties.judge import events, violations
 from properties.machine import has_gone_wrong
 from properties.minimise import minimise, size
-from properties.replay import Replay
+from properties.replay import Replay, first_admissions
 from properties.requirements import is_required
 from properties.verdict import REQUIRED_CELL, Case, Result, Verdict
 from subjects.differential import Difference, Ending, Run
@@ -201,7 +201,7 @@ def run_on(trace: Trace, policy: Policy, process: SubjectProcess, *, whole: bool
             over = over or (has_gone_wrong(seen) and not whole)
         if over:
             break
-    return Replay(policy.name, trace, tuple(observations), tuple(found), _first_admissions(observations))
+    return Replay(policy.name, trace, tuple(observations), tuple(found), first_admissions(observations))
 
 
 def judged(observation: Observation) -> tuple[Violation, ...]:
@@ -380,12 +380,3 @@ def _is_busy_drain(observation: Observation) -> bool:
 
 def _error(failure: Failure, action: int | None) -> Violation:
     return Violation(NO_ENGINE_ERROR, None, f"{failure.kind}: {failure.message}", action)
-
-
-def _first_admissions(observations: list[Observation]) -> tuple[ExpectedAdmission, ...]:
-    first: dict[str, ExpectedAdmission] = {}
-    for observation in observations:
-        for admission in observation.admissions:
-            decision = admission.decision
-            first.setdefault(decision.request, ExpectedAdmission(decision.request, decision.local, decision.external))
-    return tuple(first.values())

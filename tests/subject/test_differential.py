@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import attrs
 import pytest
 
 from model.configuration import Eviction, GroupKind
 from model.policies import POLICIES
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
-from model.release import Release, Reservation, WaitingOrder, rules_of
+from model.release import Release, rules_of
 from properties.features import Feature
+from subjects.conform import rules_on_a_subject
 from subjects.differential import Comparison, Ending, Run
 from subjects.generation import random_trace
 from subjects.process import SubjectProcess, subject_from_environment
@@ -88,16 +88,6 @@ def test_no_decision_differs_with_draft_models_retention_and_chunks(
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
 
 
-def estimating(release: str) -> Release:
-    """The rules of a release with its own estimate and queues, so that no trace ends for want of blocks."""
-    from_031 = tuple(map(int, release.split(".")[:2])) >= (0, 31)
-    return attrs.evolve(
-        rules_of(release),
-        reservation=Reservation.ESTIMATED if from_031 else Reservation.ESTIMATED_WITH_STATE,
-        waiting_order=WaitingOrder.HOLDERS_FIRST if from_031 else WaitingOrder.SKIPPED_FIRST,
-    )
-
-
 @pytest.mark.parametrize("eviction", list(Eviction))
 @pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
 def test_no_decision_differs_with_partial_tails(
@@ -105,7 +95,7 @@ def test_no_decision_differs_with_partial_tails(
 ) -> None:
     if tuple(map(int, subject.release.split(".")[:2])) < (0, 28):
         pytest.skip(f"the scheduler of {subject.release} is not the one that is modelled")
-    tails, rules = frozenset({Feature.PARTIAL_TAILS}), estimating(subject.release)
+    tails, rules = frozenset({Feature.PARTIAL_TAILS}), rules_on_a_subject(subject.release)
     met: set[str] = set()
     for seed in range(TRACES):
         comparison, events = compared(
