@@ -21,9 +21,10 @@ from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
 from solver.soundness.terms import BLOCK
 from subjects.generation import random_trace
-from tests import soundness_agreement
+from tests import soundness_follower
 from tests.small_runs import FILLED, STORE, arrive, hybrid
-from tests.soundness_agreement import BY_NAME, Disagreement, follow
+from tests.soundness_agreement import follow
+from tests.soundness_follower import BY_NAME, Disagreement
 
 REFERENCE = POLICIES["reference"]
 
@@ -53,7 +54,7 @@ def follow_seeds(seeds: range, patch: pytest.MonkeyPatch, actions: int, *, parti
             release=NEWEST,
         )
         with patch.context() as patched:
-            taken.update(follow(trace, REFERENCE, patched, invariants=True))
+            taken.update(follow(trace, REFERENCE, patched, invariants=True).taken)
     return taken
 
 
@@ -76,15 +77,15 @@ def test_a_load_that_fails_in_its_step_is_followed(monkeypatch: pytest.MonkeyPat
         Step(failed_loads=("probe",)),
         Drain(),
     )
-    taken = follow(Trace("fails", hybrid(STORE), actions), REFERENCE, monkeypatch, invariants=True)
-    assert "lose steps" in taken
+    taken = follow(Trace("fails", hybrid(STORE), actions), REFERENCE, monkeypatch, invariants=True).taken
+    assert "lose step" in taken
 
 
 def test_a_reader_of_a_partial_tail_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = (Group(GroupKind.FULL_ATTENTION, 2), Group(GroupKind.MAMBA, 4))
     actions = (arrive("first", 7, 0), Drain(), arrive("second", 7, 3), Drain())
     trace = Trace("tail", hybrid(None, *groups, budget=20), actions)
-    taken = follow(trace, REFERENCE, monkeypatch, invariants=True)
+    taken = follow(trace, REFERENCE, monkeypatch, invariants=True).taken
     assert {"publish tail", "copy for reader"} <= set(taken)
 
 
@@ -106,7 +107,7 @@ def test_loads_that_outlive_their_step_are_followed(monkeypatch: pytest.MonkeyPa
         Reset(),
     )
     trace = Trace("loads", hybrid(STORE, budget=20), actions)
-    taken = follow(trace, REFERENCE, monkeypatch, invariants=True)
+    taken = follow(trace, REFERENCE, monkeypatch, invariants=True).taken
     expected = {"start loading", "load begins", "load commits", "load fails", "abort loading", "start after load"}
     assert expected | {"reset"} <= set(taken)
 
@@ -117,7 +118,7 @@ def test_every_transition_with_a_counterpart_is_taken_by_some_run(monkeypatch: p
     taken += follow_seeds(range(4), monkeypatch, actions=10, partial_tails=True)
     elsewhere = {
         "copy for reader",
-        "lose steps",
+        "lose step",
         "load fails",
         "abort loading",
         "start after load",
@@ -137,7 +138,7 @@ def test_an_encoding_that_forgets_an_effect_disagrees(monkeypatch: pytest.Monkey
         return attrs.evolve(transition, after=attrs.evolve(transition.after, refs=state.refs))
 
     changed = attrs.evolve(allocate, build=forgets)
-    monkeypatch.setitem(soundness_agreement.BY_NAME, "allocate", changed)
+    monkeypatch.setitem(soundness_follower.BY_NAME, "allocate", changed)
     with pytest.raises(Disagreement, match="references"):
         follow_seeds(range(1), monkeypatch, actions=6)
 
@@ -153,7 +154,7 @@ def test_an_encoding_that_claims_more_content_than_there_is_disagrees(monkeypatc
         after = attrs.evolve(transition.after, last=lambda b, k: (b == block and k == key) or state.last(b, k))
         return attrs.evolve(transition, after=after)
 
-    monkeypatch.setitem(soundness_agreement.BY_NAME, "publish full", attrs.evolve(publish, build=claims))
+    monkeypatch.setitem(soundness_follower.BY_NAME, "publish full", attrs.evolve(publish, build=claims))
     with pytest.raises(Disagreement, match="should show"):
         follow_seeds(range(3), monkeypatch, actions=6)
 

@@ -235,13 +235,11 @@ def _load_is_pinned(state: State, block: Term) -> Formula:
 
 
 def _save_reads_its_key(state: State, block: Term) -> Formula:
-    stable = z3.And(
-        state.now(block, state.saved_key(block)),
-        state.queued_writes(block) == 0,
-        z3.Not(state.changed(block)),
-        z3.Not(state.loading(block)),
-    )
-    return z3.Implies(state.saves(block) > 0, stable)
+    words, key = state.words, state.saved_key(block)
+    due = z3.Implies(state.queued_writes(block) == 0, state.now(block, key))
+    stable = z3.And(state.last(block, key), due, z3.Not(state.changed(block)), z3.Not(state.loading(block)))
+    nobodys = z3.Or(state.full_hash(block) != words.no_key, state.holders(block) == 0)
+    return z3.Implies(state.saves(block) > 0, z3.And(stable, nobodys))
 
 
 def _lookup_stands(state: State, entry: Entry, block: Term) -> Formula:
@@ -433,7 +431,7 @@ INVARIANTS = (
     Invariant(
         "save reads its key",
         "STORE-FENCE",
-        "until a save ends, memory has what it is saved for and no step is going to write it",
+        "until a save ends, no further step writes its block, and memory has what it is saved for once planned ones have run",
         (BLOCK,),
         _save_reads_its_key,
     ),

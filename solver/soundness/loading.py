@@ -133,21 +133,25 @@ def start_after_load(state: State, request: Term) -> Transition:
 
 
 def save_begins(state: State, block: Term) -> Transition:
-    words = state.words
-    quiet = z3.And(state.queued_writes(block) == 0, z3.Not(state.changed(block)))
+    """The block is referenced when its step is planned: what is saved may still have to be written. A partial tail is
+    saved from a copy that no request holds."""
+    words, full, tail = state.words, state.full_hash(block), state.tail_hash(block)
+    whole = full != words.no_key
     after = attrs.evolve(
         state.with_refs((block, 1)),
         saves=at(state.saves, block, state.saves(block) + 1),
-        saved_key=at(state.saved_key, block, state.full_hash(block)),
+        saved_key=at(state.saved_key, block, z3.If(whole, full, tail)),
     )
+    stays = z3.Or(whole, z3.And(tail != words.no_key, state.holders(block) == 0))
     guards = (
-        guard("the block has a full hash", z3.And(block != words.null, state.full_hash(block) != words.no_key)),
-        guard("no step is going to write the block", quiet),
+        guard("the block is cached, and stays what it is", z3.And(block != words.null, stays)),
+        guard("the step under construction does not write the block", z3.Not(state.changed(block))),
     )
     return Transition(guards, after)
 
 
 def save_ends(state: State, block: Term) -> Transition:
+    """It was done, once all steps that write the block had executed, or it was given up."""
     after = state.with_refs((block, -1))
     after = attrs.evolve(after, saves=at(state.saves, block, state.saves(block) - 1))
     return Transition((guard("a save is pending", z3.And(state.saves(block) > 0, block != state.words.null)),), after)
