@@ -27,7 +27,7 @@ from model.actions import (
     Schedule,
     Step,
 )
-from model.admission import Admission
+from model.admission import Admission, Decision
 from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
@@ -89,6 +89,11 @@ class Observation:
     allotments: tuple[Allotment, ...] = ()
     flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was decided about each request that the step admitted."""
+        return tuple(admission.decision for admission in self.admissions)
 
 
 def initial(configuration: Configuration) -> System:
