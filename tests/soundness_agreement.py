@@ -26,6 +26,7 @@ import model.output
 import model.recovery
 import model.saving
 import model.scheduler
+import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
@@ -38,6 +39,7 @@ from model.policy import Policy
 from model.pool import NULL_BLOCK, Label, Pool
 from model.request import Request, Status
 from model.saving import store_leaves
+from model.scheduler import Scheduler
 from model.system import System, apply, initial
 from model.trace import Trace
 from model.worker import Worker
@@ -166,7 +168,7 @@ class Recorder:
             self.follower.do("await load", entry)
 
     def _hit(self, pool: Pool, request: Request, entry: Entry, block: int, local: int) -> int:
-        """The greatest boundary up to `local` in the entry's column for which the block is cached; 0 if it is no hit."""
+        """The greatest boundary up to `local`, in the entry's column, that the block is cached for; 0: it is no hit."""
         words = self.follower.words
         first, most = words.column_start(entry), min(local, words.column_end(entry))
         return max(
@@ -186,16 +188,16 @@ class Recorder:
         if request.status is Status.RUNNING and self.executing is None:
             self._chunk(request, arguments[3])
         before, after = (next(part for part in parts if isinstance(part, Pool)) for parts in (arguments, result))
-        for group, table in enumerate(request.tables):
-            for column, block in enumerate(table):
-                entry = follower.entry(request, group, column)
-                new = [label for label in after.labels_of(block) if label not in before.labels_of(block)]
-                for label in new if block != NULL_BLOCK else ():
-                    boundary = len(label.prefix)
-                    if boundary == follower.words.column_end(entry):
-                        follower.do("publish full", entry, block)
-                    else:
-                        follower.do("publish tail", entry, block, boundary)
+        for (group, column), block in _cells(request).items():
+            entry, labels, old = follower.entry(request, group, column), after.labels_of(block), before.labels_of(block)
+            # To publish a block in full drops its tail; the model restores it as an alias.
+            filled = any(label not in old and self._is_whole(label) for label in labels)
+            for label in labels if filled else [label for label in labels if label not in old]:
+                boundary = len(label.prefix)
+                if boundary == follower.words.column_end(entry):
+                    follower.do("publish full", entry, block)
+                else:
+                    follower.do("publish tail", entry, block, boundary)
 
     def _chunk(self, request: Request, end: int) -> None:
         follower = self.follower
@@ -258,12 +260,15 @@ class Recorder:
         self.planned.append(Planned(writes, reads, state.last))
         follower.do("commit step")
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            follower.do("save begins", save.block)
+            column = column_ending_at(len(save.label.prefix), self._width(save.label))
+            entry = Entry(follower.universe.names[save.request], save.label.group, column)
+            follower.do("save begins", entry, save.block)
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
                     if not follower.state.loading(follower.state.table(entry)):
                         follower.do("load begins", entry, follower.state.table(entry))
+        self.compare_tables(scheduled.scheduler)
 
     def _referenced(self, scheduler: Any, saves: tuple[Save, ...]) -> Iterator[Save]:
         leaves = store_leaves(scheduler)
@@ -298,9 +303,7 @@ class Recorder:
         kept = {number for number, until in gone_back if until is not None}
         kept |= {number for each in self.planned for number in each.freed}
         back = {number for number, until in gone_back if until is None}
-        withdrawn = {
-            follower.universe.names[name] for name, request in after.requests.items() if request.hit_withdrawn
-        }
+        withdrawn = {follower.universe.names[name] for name, request in after.requests.items() if request.hit_withdrawn}
         withdrawn |= {
             entry.request
             for entry in follower.universe.elements(ENTRY)
@@ -372,15 +375,30 @@ class Recorder:
 
     def compare(self, system: System) -> None:
         """Both sides after an action."""
+        self.compare_tables(system.scheduler)
+        universe, state = self.follower.universe, self.follower.state
+        for block, key in self.follower.relied_on():
+            if key in universe.labels and state.now(block, key):
+                needed = promised(universe.configuration, universe.labels[key])
+                if not system.worker.memory.holds(block, needed):
+                    found = system.worker.memory.read(block)
+                    raise Disagreement(
+                        f"block {block} should show {needed}, and holds {found}: {self.follower.done[-12:]}"
+                    )
+
+    def compare_tables(self, scheduler: Scheduler) -> None:
+        """References, hashes, tables and progress, after an action and when a step is planned."""
         follower, universe, state = self.follower, self.follower.universe, self.follower.state
-        pool = system.scheduler.pool
+        pool = scheduler.pool
         for block in range(1, len(pool.refs)):
             self._same(f"references of block {block}", state.refs(block), pool.refs[block])
-            label = pool.labels[block]
-            full = label is not None and len(label.prefix) % universe.configuration.groups[label.group].block == 0
-            self._same(f"hash of block {block}", state.full_hash(block), universe.label(label if full else None))
-            self._same(f"tail hash of block {block}", state.tail_hash(block), universe.label(None if full else label))
-        for request in system.scheduler.requests.values():
+            labels = pool.labels_of(block)
+            whole = [universe.label(label) for label in labels if self._is_whole(label)]
+            tails = [universe.label(label) for label in labels if not self._is_whole(label)]
+            tail = state.tail_hash(block)
+            self._same(f"hash of block {block}", state.full_hash(block), next(iter(whole), 0))
+            self._same(f"tail hash of block {block}", tail, tail if tail in tails else next(iter(tails), 0))
+        for request in scheduler.requests.values():
             for group, table in enumerate(request.tables):
                 for column, block in enumerate(table):
                     entry = follower.entry(request, group, column)
@@ -388,13 +406,12 @@ class Recorder:
             if request.status is Status.RUNNING or request.status is Status.LOADING:
                 self._same(f"status of {request.name}", state.status(follower.number(request)), STATUS[request.status])
                 self._same(f"computed of {request.name}", state.computed(follower.number(request)), request.computed)
-        labels = universe.labels
-        for block, key in self.follower.relied_on():
-            if key in labels and state.now(block, key):
-                needed = promised(universe.configuration, labels[key])
-                if not system.worker.memory.holds(block, needed):
-                    found = system.worker.memory.read(block)
-                    raise Disagreement(f"block {block} should show {needed}, and holds {found}: {follower.done[-12:]}")
+
+    def _is_whole(self, label: Label) -> bool:
+        return len(label.prefix) % self._width(label) == 0
+
+    def _width(self, label: Label) -> int:
+        return self.follower.universe.configuration.groups[label.group].block
 
     def _same(self, what: str, encoded: Any, of_model: int) -> None:
         if encoded != of_model:
@@ -505,7 +522,7 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         _replace(patch, function, _noting(recorder, function, note))
     wrapped: tuple[Callable[..., Any], ...] = (
         model.admission.admit,
-        model.system.scheduling.schedule,
+        model.step.schedule,
         model.worker.execute,
         model.output.settle,
         model.recovery.recover,

@@ -40,6 +40,7 @@ IMPLIED = {
         "the request is being admitted",
     ): "an outstanding lookup is of a request being admitted",
     ("copy for producer", "the request runs"): "to copy a tail early harms nobody",
+    ("copy for producer", "its block is not full"): "to move the tail of a full block harms nobody",
     ("copy for producer", "no copy of a copy"): "a copy of this step has a fresh tail, and a free block is no copy",
     ("load begins", "not begun before"): "an entry has one load, and to begin it again spoils nothing",
     ("abort loading", "the request waits for its load"): "what is withdrawn is relied on less",

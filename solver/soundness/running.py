@@ -165,15 +165,16 @@ def publish_full(state: State, entry: Entry, block: Term) -> Transition:
 
 
 def publish_tail(state: State, entry: Entry, block: Term, boundary: Term) -> Transition:
-    """A recurrent state is that of the boundary only if the chunk ends there; attention may be beyond it, and full: then
-    the tail is an alias."""
+    """A recurrent state is that of the boundary only if the chunk ends there. Attention may be beyond it, even full:
+    then the tail is an alias."""
     words, request = state.words, entry.request
     computed = state.computed(request)
+    when = z3.Or(state.status(request) == RUNNING, state.status(request) == LOADED)
     there = z3.If(words.recurrent(entry.group), boundary == computed, boundary <= computed)
     inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
-        guard("the request runs", z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))),
+        guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.withdrawn(request)))),
         guard("the boundary is inside the column", inside),
         guard("the boundary is computed", there),
         sought_by_nobody(state, block),
@@ -245,6 +246,7 @@ def copy_for_producer(state: State, entry: Entry, source: Term, target: Term) ->
     guards = (
         guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
         guard("its block has a tail", z3.And(state.table(entry) == source, source != words.null, tail != words.no_key)),
+        guard("its block is not full", state.full_hash(source) == words.no_key),
         guard("a free block of the pool", z3.And(target != words.null, state.refs(target) == 0, target != source)),
         guard("no tail of this step", z3.Not(state.fresh_tail(source))),
         guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copy_of(target) == words.null)),
