@@ -140,6 +140,17 @@ class RunnerPosition(enum.Enum):
     """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
 
 
+class ResumeColumn(enum.Enum):
+    """By which block the worker finds the column of the state from which a request starts that has a hit (`add_request`
+    of `MambaHybridModelState`)."""
+
+    OWN_BLOCK = "own_block"
+    """By that of the Mamba groups (from 0.32, and the older runner)."""
+    SMALLEST_BLOCK = "smallest_block"
+    """By the smallest of any group, to which the engine core sets `cache_config.block_size` (the newer runner from 0.26
+    to 0.31: vLLM #53142, #55600)."""
+
+
 class PromptTail(enum.Enum):
     """Where a prompt's partial tail is cached and its prefill stopped (`_cache_partial_tail_block`)."""
 
@@ -312,6 +323,15 @@ class WindowPublication(enum.Enum):
     """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
 
 
+class ShardedHits(enum.Enum):
+    """Where hits may end if attention blocks are sharded over context-parallel ranks (`partial_hash_hits_enabled`)."""
+
+    HASH_BOUNDARIES = "hash_boundaries"
+    """At any hash boundary, like others, also where Mamba blocks are as wide as the hash unit (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """At multiples of the scheduler block only (0.26 to 0.28; before that, no hybrid model is sharded)."""
+
+
 class WaitingOrder(enum.Enum):
     """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
 
@@ -335,6 +355,7 @@ class Release:
     recovery: Recovery = Recovery.PREEMPTED
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
+    resume_column: ResumeColumn = ResumeColumn.OWN_BLOCK
     after_load: AfterLoad = AfterLoad.NOT_ASKED
     resumption: Resumption = Resumption.AS_RESUMED
     skipped_reading: SkippedReading = SkippedReading.NOTHING
@@ -346,6 +367,7 @@ class Release:
     shared_tail: SharedTail = SharedTail.AT_ONCE
     reservation: Reservation = Reservation.BY_TAKING
     window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
+    sharded_hits: ShardedHits = ShardedHits.HASH_BOUNDARIES
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
@@ -374,6 +396,7 @@ _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
+    sharded_hits=ShardedHits.SCHEDULER_BLOCKS,
 )
 _AT_027 = attrs.evolve(
     _AT_028,
@@ -397,8 +420,8 @@ RELEASES: dict[str, Release] = {
     "0.33": NEWEST,
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
-the rule of 0.31 that orders queues in another way, `waiting_order`, and `recovery`, for no release has one that is
-sound for several groups."""
+the rule of 0.31 that orders queues in another way, `waiting_order`, `recovery`, for no release has one that is sound
+for several groups, and what is a matter of groups with different blocks, `chunk_grid` and `resume_column`."""
 
 
 def rules_of(version: str) -> Release:

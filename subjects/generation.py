@@ -123,6 +123,13 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         groups = [attrs.evolve(group, block=unit) for group in groups]
         groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
         rng.shuffle(groups)
+    if Feature.CONTEXT_PARALLEL in features:
+        ranks = rng.choice([2, 2, 3])
+        full = GroupKind.FULL_ATTENTION
+        sharded = rng.choice([at for at, group in enumerate(groups) if group.kind is full])
+        for at, group in enumerate(groups):
+            if group.kind is full and (at == sharded or rng.random() < 0.7):
+                groups[at] = attrs.evolve(group, block=group.block * ranks, ranks=ranks)
     if Feature.DRAFT_MODEL in features and rng.random() < 0.85:
         for index, group in enumerate(groups):
             narrow = group.block == unit or configuration.fine_grained

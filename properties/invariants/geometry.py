@@ -13,16 +13,33 @@ from properties.invariants.stores import other_interval
 
 
 def own_block(observation: Observation) -> Iterator[Finding]:
+    for message in (*_table_lengths(observation), *_resume_columns(observation)):
+        yield None, message
+
+
+def _table_lengths(observation: Observation) -> Iterator[str]:
     configuration = observation.after.configuration
     for name, request in observation.after.scheduler.requests.items():
         for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
             least, most = columns_for(request.computed, group.block), columns_for(request.scheduled_length, group.block)
             if not least <= len(table) <= most:
                 yield (
-                    None,
                     f"{name}: {wording.group_name(configuration, index)} (block {group.block}) has {len(table)} "
-                    f"columns for {request.computed} computed of {request.scheduled_length} tokens",
+                    f"columns for {request.computed} computed of {request.scheduled_length} tokens"
                 )
+
+
+def _resume_columns(observation: Observation) -> Iterator[str]:
+    """Where requests that start from a hit look for their state."""
+    block = observation.after.configuration.mamba_block
+    if observation.execution is None or block is None:
+        return
+    for chunk in observation.execution.chunks:
+        if chunk.starts and chunk.computed and chunk.state_column != column_ending_at(chunk.computed, block):
+            yield (
+                f"{chunk.request} looks for state@{chunk.computed} in column {chunk.state_column}; with Mamba blocks of "
+                f"{block} tokens it is in column {column_ending_at(chunk.computed, block)}"
+            )
 
 
 def one_interval(observation: Observation) -> Iterator[Finding]:
@@ -60,7 +77,6 @@ ENTRIES = (
         "factor only for sharded groups, never a minimum over groups).",
         reason="Groups differ in block size; another group's gives a column that is another state, or none.",
         reports=("vllm #53142", "vllm #55600", "vllm #54076"),
-        waits_for="context parallelism",
         predicate=own_block,
     ),
     Invariant(

@@ -64,6 +64,12 @@ def _ends_inside_a_block(observation: Observation) -> bool:
     )
 
 
+def _sharded(observation: Observation) -> bool:
+    configuration = observation.after.configuration
+    sharded = configuration.context_ranks > 1 and configuration.mamba_block is not None
+    return sharded and any(decision.local and not decision.external for decision in _decisions(observation))
+
+
 def _drawn(setting: Setting) -> bool:
     return Feature.PARTIAL_TAILS in setting.features
 
@@ -126,5 +132,12 @@ ENTRIES = (
         occurs=_ends_inside_a_block,
         applies_to=_WHERE,
         applies=_drawn,
+    ),
+    Sometimes(
+        id="SHARDED-HIT",
+        statement="A request is admitted at L > 0 with E = 0 where attention is sharded over ranks and recurrent state not.",
+        occurs=_sharded,
+        applies_to="campaigns with context parallelism",
+        applies=lambda setting: Feature.CONTEXT_PARALLEL in setting.features,
     ),
 )
