@@ -246,7 +246,7 @@ class Configuration:
 
     @property
     def smallest_block(self) -> int:
-        """The smallest block of any group, in tokens on one rank: what the engine core sets `cache_config.block_size` to
+        """The smallest block of any group, in tokens on one rank: what `cache_config.block_size` is set to
         (`EngineCore._initialize_kv_caches`)."""
         return min(group.block // group.ranks for group in self.groups)
 

@@ -94,6 +94,15 @@ class Recovery(enum.Enum):
     """Failures are named by request, and only an asynchronous load is asked about: nothing happens (from 0.31)."""
 
 
+class FailureNames(enum.Enum):
+    """How what a synchronous load failed to fill is named, to find out whom it concerns (`invalid_block_ids`)."""
+
+    ENTRIES = "entries"
+    """By request, group and block (proposed in vLLM #54733): what has changed hands since is another block."""
+    BLOCK_NUMBERS = "block_numbers"
+    """By bare numbers: whoever holds a block of that number now, in any group."""
+
+
 class FailedTransfer(enum.Enum):
     """What becomes of a request whose asynchronous load failed."""
 
@@ -332,6 +341,15 @@ class ShardedHits(enum.Enum):
     """At multiples of the scheduler block only (0.26 to 0.28; before that, no hybrid model is sharded)."""
 
 
+class PerGroupBlocks(enum.Enum):
+    """By which blocks each group on its own is looked up (`find_longest_cache_hit_per_group`)."""
+
+    OF_ALL_RANKS = "of_all_ranks"
+    """By those by which it is cached (from 0.29)."""
+    OF_ONE_RANK = "of_one_rank"
+    """Sharded attention by those of one rank, by which nothing is cached: no hit (0.26 to 0.28)."""
+
+
 class WaitingOrder(enum.Enum):
     """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
 
@@ -353,6 +371,7 @@ class Release:
     freeing: Freeing = Freeing.FENCED
     fenced_victim: FencedVictim = FencedVictim.SPARED
     recovery: Recovery = Recovery.PREEMPTED
+    failure_names: FailureNames = FailureNames.ENTRIES
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
     resume_column: ResumeColumn = ResumeColumn.OWN_BLOCK
@@ -368,6 +387,7 @@ class Release:
     reservation: Reservation = Reservation.BY_TAKING
     window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
     sharded_hits: ShardedHits = ShardedHits.HASH_BOUNDARIES
+    per_group_blocks: PerGroupBlocks = PerGroupBlocks.OF_ALL_RANKS
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
@@ -397,6 +417,7 @@ _AT_028 = attrs.evolve(
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
     sharded_hits=ShardedHits.SCHEDULER_BLOCKS,
+    per_group_blocks=PerGroupBlocks.OF_ONE_RANK,
 )
 _AT_027 = attrs.evolve(
     _AT_028,

@@ -250,9 +250,9 @@ class Engine:
         specs = [vllm.spec(group) for group in groups]
         blocks = [group["block"] for group in groups]
         ranks = max(group["ranks"] for group in groups)
-        if ranks > 1 and "dcp_sharded" not in inspect.signature(vllm.specs.FullAttentionSpec).parameters:
-            if any(group["ranks"] == 1 and group["kind"] != "mamba" for group in groups):
-                raise ValueError("this release shards every attention group")
+        replicated = ranks > 1 and any(group["ranks"] == 1 and group["kind"] != "mamba" for group in groups)
+        if replicated and "dcp_sharded" not in inspect.signature(vllm.specs.FullAttentionSpec).parameters:
+            raise ValueError("this release shards every attention group")
         config.parallel_config.decode_context_parallel_size = ranks
         mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
         cache = config.cache_config

@@ -8,13 +8,16 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from model.actions import Arrive, Drain, Step
-from model.configuration import Configuration, ConfigurationClass, Group, GroupKind
+from model.actions import Arrive, Drain, Evict, LeafAnswers, ScriptedAnswer, Step
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind
+from model.connector import Contract, Leaf
 from model.errors import ConfigurationError
 from model.policies import POLICIES
-from model.release import NEWEST, ChunkGrid, ShardedHits
+from model.release import NEWEST, RELEASES, ChunkGrid, PerGroupBlocks, ShardedHits
 from model.system import apply, initial
 from model.tokens import Segment
+from model.trace import Trace
+from properties.replay import replay
 from solver.scope import Scope, ScopeError
 
 SHARDED = Group(GroupKind.FULL_ATTENTION, 32, ranks=2)
@@ -63,6 +66,23 @@ def test_up_to_028_sharded_attention_is_hit_at_scheduler_blocks_only() -> None:
     rules = attrs.evolve(NEWEST, sharded_hits=ShardedHits.SCHEDULER_BLOCKS)
     assert hit(configuration(SHARDED, MAMBA, release=rules)) == 0
     assert not configuration(SHARDED, MAMBA, release=rules).fine_grained
+
+
+def test_up_to_028_sharded_attention_on_its_own_is_looked_up_by_blocks_of_one_rank() -> None:
+    claims = Leaf("claims", claims=True, contract=Contract.ENDPOINT)
+    sharded = configuration(SHARDED, WIDE_MAMBA, connector=claims, eviction=Eviction.ADVERSARIAL)
+    actions = (
+        Arrive("first", (Segment("x", 70),), (Segment("first-out", 1),)),
+        Drain(),
+        Evict(1, "first", 64),
+        Arrive("replay", (Segment("x", 70),), (Segment("o", 1),), (LeafAnswers("claims", (ScriptedAnswer(1),)),)),
+        Step(),
+    )
+    for rule, asked, violated in ((PerGroupBlocks.OF_ALL_RANKS, 64, []), (PerGroupBlocks.OF_ONE_RANK, 0, ["GEO-BLOCK"])):
+        rules = attrs.evolve(RELEASES["0.28"], per_group_blocks=rule)
+        seen = replay(Trace("", attrs.evolve(sharded, release=rules), actions), POLICIES["vllm-0.28"])
+        assert seen.observations[-1].admissions[0].decision.asked == asked
+        assert [violation.property for violation in seen.violations] == violated
 
 
 def test_only_sharded_groups_are_scaled() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.geometry import column_ending_at, columns_for
+from model.policy import PER_GROUP
 from model.pool import NULL_BLOCK
 from model.system import Observation
 from properties import wording
@@ -13,7 +14,7 @@ from properties.invariants.stores import other_interval
 
 
 def own_block(observation: Observation) -> Iterator[Finding]:
-    for message in (*_table_lengths(observation), *_resume_columns(observation)):
+    for message in (*_table_lengths(observation), *_resume_columns(observation), *_own_hits(observation)):
         yield None, message
 
 
@@ -37,8 +38,20 @@ def _resume_columns(observation: Observation) -> Iterator[str]:
     for chunk in observation.execution.chunks:
         if chunk.starts and chunk.computed and chunk.state_column != column_ending_at(chunk.computed, block):
             yield (
-                f"{chunk.request} looks for state@{chunk.computed} in column {chunk.state_column}; with Mamba blocks of "
-                f"{block} tokens it is in column {column_ending_at(chunk.computed, block)}"
+                f"{chunk.request} looks for state@{chunk.computed} in column {chunk.state_column}; with Mamba blocks "
+                f"of {block} tokens it is in column {column_ending_at(chunk.computed, block)}"
+            )
+
+
+def _own_hits(observation: Observation) -> Iterator[str]:
+    """What the first full-attention group is said to have on its own."""
+    for admission in observation.admissions:
+        lookup = admission.decision.lookup
+        if lookup.summary.lookup is PER_GROUP and lookup.summary.full_attention != lookup.views[0].hit:
+            group = lookup.views[0].group
+            yield (
+                f"{admission.decision.request}: full attention is looked up in blocks of {group.block // group.ranks}, "
+                f"which gives {lookup.summary.full_attention}; in its own of {group.block} it has {lookup.views[0].hit}"
             )
 
 

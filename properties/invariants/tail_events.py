@@ -135,7 +135,7 @@ ENTRIES = (
     ),
     Sometimes(
         id="SHARDED-HIT",
-        statement="A request is admitted at L > 0 with E = 0 where attention is sharded over ranks and recurrent state not.",
+        statement="A request is admitted at L > 0 with E = 0 where attention, not state, is sharded.",
         occurs=_sharded,
         applies_to="campaigns with context parallelism",
         applies=lambda setting: Feature.CONTEXT_PARALLEL in setting.features,

@@ -107,6 +107,19 @@ def test_no_decision_differs_with_partial_tails(
     assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
 
 
+def test_no_decision_differs_with_context_parallelism(subject: SubjectProcess) -> None:
+    if tuple(map(int, subject.release.split(".")[:2])) < (0, 28):
+        pytest.skip(f"the scheduler of {subject.release} is not the one that is modelled")
+    features, rules = frozenset({Feature.CONTEXT_PARALLEL}), rules_on_a_subject(subject.release)
+    met: set[str] = set()
+    for seed in range(TRACES // 4):
+        for eviction in Eviction:
+            comparison, events = compared(seed, POLICIES["vllm-0.28"], subject, None, eviction, features, rules)
+            assert comparison.ending is not Ending.DIFFERENT, f"seed {seed}: {comparison.difference}"
+            met |= events
+    assert {"local hit", "unaligned R", "synchronous load", "asynchronous load"} <= met
+
+
 class Deepest(Vllm028):
     """A wrong policy: the deepest hit of any group."""
 
