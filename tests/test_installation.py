@@ -49,7 +49,7 @@ def test_an_unreachable_index_is_tried_again_and_named_as_that(monkeypatch: pyte
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setattr(installation, "PAUSES", (0.0,))
     said: list[str] = []
     nowhere = installation.Index(index_url="http://127.0.0.1:9/simple").arguments()
