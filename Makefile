@@ -10,7 +10,7 @@ check: .venv/complete
 	$(VENV_PYTHON) -m hitbound check --known hitbound/known/vllm.json
 
 test: .venv/complete
-	$(VENV_PYTHON) -m pytest
+	$(VENV_PYTHON) -m pytest -n auto --dist worksteal
 
 nightly: .venv/complete
 	$(VENV_PYTHON) -m pytest -m nightly

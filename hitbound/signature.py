@@ -10,7 +10,7 @@ from properties.verdict import Result
 def signature_of(result: Result, replayed: Replay) -> str:
     """Case, lookup, relation of the hits, and everything else that the replay violates. Stable over sizes and names."""
     parts = [result.case.value] if result.case else []
-    decisions = [admission.decision for observation in replayed.observations for admission in observation.admissions]
+    decisions = [decision for observation in replayed.observations for decision in observation.decisions]
     if decisions:
         parts += _decision_parts(decisions[-1])
     others = sorted({violation.property for violation in replayed.violations} - {result.property})

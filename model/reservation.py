@@ -1,4 +1,4 @@
-"""How many blocks an admission or a chunk is expected to take, beside what it takes.
+"""How many blocks an admission or a chunk is expected to take, beside what it takes, and a request at most.
 
 Mirrors `get_num_blocks_to_allocate` of the managers (vllm/v1/core/single_type_kv_cache_manager.py),
 `KVCacheManager.allocate_slots` and `Scheduler._inflight_prefill_reserved_blocks`. Nothing is estimated under
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import attrs
 
 from model.allocation import columns_out_of_sight
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.geometry import columns_for
 from model.internal_checkpoint import reserved as checkpoint
 from model.plan import Table
@@ -48,6 +48,18 @@ class Need:
     hits: tuple[Table, ...] = ()
     local: int = 0
     resume: int = 0
+
+
+def most_blocks(configuration: Configuration, tokens: int) -> int:
+    """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
+    loaded or hit one included, the running one of each step in flight, and a checkpoint. A partial tail that it hits is
+    held until it is copied."""
+    sparse = configuration.state_mode is StateMode.ALIGN
+    return sum(
+        min(configuration.most_states if group.recurrent and sparse else tokens, columns_for(tokens, group.block))
+        + (configuration.fine_grained and group.block > configuration.hash_block)
+        for group in configuration.groups
+    )
 
 
 def estimate(configuration: Configuration, pool: Pool, request: Request, need: Need) -> int:

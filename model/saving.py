@@ -1,4 +1,4 @@
-"""Saves between their announcement and their end: what guards the blocks that they read.
+"""Saves from the plan of a step to their end: what is saved, and what guards the blocks that are read for it.
 
 Mirrors `MooncakeStoreScheduler._reference_save_blocks` and `update_connector_output` (mooncake/store/scheduler.py), and
 the fences of `OffloadingConnectorScheduler._build_connector_meta` (offloading/scheduler.py).
@@ -6,13 +6,16 @@ the fences of `OffloadingConnectorScheduler._build_connector_meta` (offloading/s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import attrs
 
 from model import store as storing
 from model.connector import Leaf, leaves_of
-from model.plan import Load, Save, StepPlan
+from model.geometry import column_ending_at
+from model.plan import Chunk, Copy, Load, Save, StepPlan
+from model.pool import Label
+from model.request import Request
 from model.scheduler import Scheduler
 
 
@@ -21,6 +24,49 @@ def store_leaves(scheduler: Scheduler) -> dict[str, Leaf]:
     connector = scheduler.configuration.connector
     leaves = () if connector is None else leaves_of(connector)
     return {leaf.name: leaf for leaf in leaves if leaf.store is not None}
+
+
+def tell(scheduler: Scheduler, chunk: Chunk) -> Scheduler:
+    """Every store is told of a chunk that was planned."""
+    if not scheduler.stores:
+        return scheduler
+    for name, leaf in store_leaves(scheduler).items():
+        assert leaf.store is not None
+        scheduler = scheduler.with_store(name, storing.seen(scheduler.stores[name], leaf.store, chunk))
+    return scheduler
+
+
+def planned(
+    scheduler: Scheduler, request: Request, end: int, states: frozenset[Label], copies: Iterable[Copy]
+) -> Iterator[Save]:
+    """What is to be saved once `request` has run up to `end`. Every store saves, whichever leaf loaded. Recurrent
+    states are handed over with their blocks, that of a partial tail not before it has a copy that stays."""
+    if not scheduler.stores:
+        return
+    configuration = scheduler.configuration
+    handed_over = [
+        (label, request.tables[label.group][column_ending_at(len(label.prefix), block)])
+        for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
+        for block in (configuration.groups[label.group].block,)
+        if len(label.prefix) % block == 0
+    ]
+    for copy in copies:
+        label = scheduler.pool.labels[copy.destination]
+        if not copy.replaces and label is not None and label.prefix == request.tokens[: len(label.prefix)]:
+            handed_over.append((label, copy.destination))
+    in_flight = {(save.leaf, save.label) for step in scheduler.in_flight for save in step.plan.saves}
+    for name, leaf in store_leaves(scheduler).items():
+        for save in storing.saves(configuration, leaf, scheduler.stores[name], request, end, handed_over):
+            if (save.leaf, save.label) not in in_flight:
+                yield save
+
+
+def sources(scheduler: Scheduler, saves: Iterable[Save]) -> list[int]:
+    """Blocks of planned saves that are referenced from now on, before what has read them last lets go."""
+    rules = {name: leaf.store for name, leaf in store_leaves(scheduler).items()} if scheduler.stores else {}
+    return [
+        save.block for save in saves for store in (rules[save.leaf],) if store is not None and store.references_sources
+    ]
 
 
 def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load]) -> tuple[Scheduler, tuple[Save, ...]]:

@@ -27,23 +27,23 @@ from model.actions import (
     Schedule,
     Step,
 )
-from model.admission import Admission
-from model.configuration import Configuration, Eviction, StateMode
+from model.admission import Admission, Decision
+from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
-from model.geometry import columns_for
 from model.in_flight import InFlight
 from model.loading import lacks_objects, writes_of
+from model.objects import evict_object, reset_stores
 from model.plan import Load, Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
-from model.reservation import Allotment
+from model.reservation import Allotment, most_blocks
 from model.scheduler import Scheduler
-from model.store import Store
-from model.store_rules import Agreement, AtReset, LoadPins, MissingObject, StoreRules
+from model.step import schedule
+from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 
@@ -90,6 +90,11 @@ class Observation:
     flushed: tuple[Save, ...] = ()
     saved: tuple[Save, ...] = ()
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was decided about each request that the step admitted."""
+        return tuple(admission.decision for admission in self.admissions)
+
 
 def initial(configuration: Configuration) -> System:
     """The engine with an empty cache and no requests."""
@@ -120,7 +125,8 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
         case Evict():
             after = _evict(system, action)
         case EvictObject():
-            after = _evict_object(system, action)
+            scheduler, worker = evict_object(system.scheduler, system.worker, system.texts, action)
+            after = attrs.evolve(system, scheduler=scheduler, worker=worker)
         case EndLoad():
             after = _end_load(system, action)
         case Abort():
@@ -178,18 +184,6 @@ def _arrive(system: System, action: Arrive) -> System:
     )
 
 
-def most_blocks(configuration: Configuration, tokens: int) -> int:
-    """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, the running one of each step in flight, and a checkpoint. A partial tail that it hits is
-    held until it is copied."""
-    sparse = configuration.state_mode is StateMode.ALIGN
-    return sum(
-        min(configuration.most_states if group.recurrent and sparse else tokens, columns_for(tokens, group.block))
-        + (configuration.fine_grained and group.block > configuration.hash_block)
-        for group in configuration.groups
-    )
-
-
 def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System, Observation]:
     if system.scheduler.in_flight:
         raise IllegalAction("steps are in flight; use schedule and execute, or drain")
@@ -215,7 +209,7 @@ def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -
     if isinstance(action, Schedule) and configuration.steps_in_flight == 1:
         raise IllegalAction("with one step in flight a step is scheduled and executed at once; use step")
     budget = configuration.budget if action.budget is None else action.budget
-    planned = scheduling.schedule(system.scheduler, policy, budget)
+    planned = schedule(system.scheduler, policy, budget)
     assertion = planned.assertion or scheduling.second_report(system.scheduler)
     after = attrs.evolve(system, scheduler=planned.scheduler, assertion=assertion)
     observation = Observation(
@@ -304,43 +298,6 @@ def _evict(system: System, action: Evict) -> System:
     return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=pool.unpublish((block,))))
 
 
-def _evict_object(system: System, action: EvictObject) -> System:
-    store = system.scheduler.stores.get(action.leaf)
-    label = Label(action.group, system.texts.get(action.request, ())[: action.boundary])
-    if store is None or label not in store.keys or len(label.prefix) != action.boundary:
-        raise IllegalAction(
-            f"{action.leaf!r} has no object of group {action.group} for {action.boundary} tokens of {action.request!r}"
-        )
-    if label in _pinned(system, action.leaf):
-        return system
-    scheduler = system.scheduler
-    if action.rank == 0 or _store_rules(system, action.leaf).agreement is Agreement.EVERY_RANK:
-        scheduler = scheduler.with_store(action.leaf, attrs.evolve(store, keys=store.keys - {label}))
-    objects = {key: held for key, held in system.worker.objects.items() if key != (action.leaf, label)}
-    return attrs.evolve(system, scheduler=scheduler, worker=attrs.evolve(system.worker, objects=objects))
-
-
-def _store_rules(system: System, leaf: str) -> StoreRules:
-    rules = saving.store_leaves(system.scheduler)[leaf].store
-    assert rules is not None
-    return rules
-
-
-def _pinned(system: System, leaf: str) -> set[Label]:
-    """Objects that a load under way is to fetch, or that were promised, and that the leaf keeps until then."""
-    promised = {
-        label for request in system.scheduler.requests.values() for name, label in request.promises if name == leaf
-    }
-    return promised | {
-        fetch.label
-        for request in system.scheduler.requests.values()
-        if request.status in (Status.LOADING, Status.ABORTED_LOADING)
-        for load in request.loads
-        if load.leaf.name == leaf and load.leaf.store and load.leaf.store.load_pins is not LoadPins.NEVER
-        for fetch in load.fetches
-    }
-
-
 def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ...]]:
     store = system.scheduler.stores.get(action.leaf)
     if store is None:
@@ -394,13 +351,5 @@ def _reset(system: System) -> System:
             "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
         )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    system = attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=emptied))
-    for name in system.scheduler.stores:
-        if _store_rules(system, name).at_reset is AtReset.EMPTIED:
-            objects = {key: held for key, held in system.worker.objects.items() if key[0] != name}
-            system = attrs.evolve(
-                system,
-                scheduler=system.scheduler.with_store(name, Store()),
-                worker=attrs.evolve(system.worker, objects=objects),
-            )
-    return system
+    scheduler, worker = reset_stores(attrs.evolve(system.scheduler, pool=emptied), system.worker)
+    return attrs.evolve(system, scheduler=scheduler, worker=worker)

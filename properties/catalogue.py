@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from properties.events import blocks as block_events
+from properties.events import hits, in_flight, loads, retention, tails
+from properties.events import stores as store_events
 from properties.invariant import Invariant, Kind, Setting, Sometimes, Status
-from properties.invariants import (
-    blocks,
-    completeness,
-    connector,
-    content,
-    events_in_flight,
-    geometry,
-    hit,
-    sometimes,
-    tail_events,
-)
+from properties.invariants import blocks, completeness, connector, content, geometry, hit
 
 __all__ = ["EVENTS", "INVARIANTS", "Invariant", "Kind", "Setting", "Sometimes", "Status", "applicable_events"]
 
@@ -23,7 +16,9 @@ INVARIANTS: dict[str, Invariant] = {
 """Id -> invariant, in the order in which they are told."""
 
 EVENTS: dict[str, Sometimes] = {
-    entry.id: entry for theme in (sometimes, tail_events, events_in_flight) for entry in theme.ENTRIES
+    entry.id: entry
+    for theme in (hits, loads, block_events, retention, tails, store_events, in_flight)
+    for entry in theme.ENTRIES
 }
 """Id -> event of kind SOMETIMES."""
 

@@ -83,6 +83,11 @@ class Setting:
     features: frozenset[Feature] = frozenset()
 
 
+def draws(feature: Feature) -> Callable[[Setting], bool]:
+    """Whether a campaign in the setting draws the feature."""
+    return lambda setting: feature in setting.features
+
+
 @attrs.frozen(kw_only=True)
 class Sometimes:
     """An event that runs have to reach, else they show nothing about what follows from it.

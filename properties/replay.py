@@ -58,5 +58,5 @@ def first_admissions(observations: Iterable[Observation]) -> tuple[ExpectedAdmis
 
 def admissions_of(observations: Iterable[Observation]) -> tuple[ExpectedAdmission, ...]:
     """What was adopted at each admission, in order; a request that is preempted or that restarts has several."""
-    decisions = (admission.decision for observation in observations for admission in observation.admissions)
+    decisions = (decision for observation in observations for decision in observation.decisions)
     return tuple(ExpectedAdmission(decision.request, decision.local, decision.external) for decision in decisions)

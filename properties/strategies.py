@@ -18,8 +18,8 @@ from model.configuration import Configuration, Eviction, Group, GroupKind, LoadF
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import PeerRules
 from model.release import NEWEST, CheckpointStart
+from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
-from model.system import most_blocks
 from model.tokens import Segment
 from properties.features import Feature
 from properties.verdict import Cell

@@ -74,7 +74,7 @@ FUNCTIONS = {
     "asked again": ("admission.decide", "MultiConnector.get_num_new_matched_tokens"),
     "put off": ("admission.admit", "MambaManager.get_num_blocks_to_allocate"),
     "admissions": ("admission.decide, policy", "Scheduler.schedule, _get_local_prefix_cache_hit"),
-    "preempted": ("scheduler._Step._make_room", "Scheduler.schedule, _preempt_request"),
+    "preempted": ("step.Step._make_room", "Scheduler.schedule, _preempt_request"),
     "scheduled tokens": ("chunk.chunk_tokens", "Scheduler.schedule, _mamba_block_aligned_split"),
     "new blocks": ("allocation.adopt, extend", "KVCacheManager.allocate_slots"),
     "copies": ("partial_tails.copy_tail", "KVCacheManager.take_kv_cache_block_copies"),

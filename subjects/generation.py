@@ -31,7 +31,8 @@ from model.errors import IllegalAction
 from model.policy import Policy
 from model.release import RELEASES, Release, ShardedHits
 from model.request import Status
-from model.system import System, apply, initial, most_blocks
+from model.reservation import most_blocks
+from model.system import System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
 from properties.features import Feature

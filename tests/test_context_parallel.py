@@ -78,7 +78,10 @@ def test_up_to_028_sharded_attention_on_its_own_is_looked_up_by_blocks_of_one_ra
         Arrive("replay", (Segment("x", 70),), (Segment("o", 1),), (LeafAnswers("claims", (ScriptedAnswer(1),)),)),
         Step(),
     )
-    for rule, asked, violated in ((PerGroupBlocks.OF_ALL_RANKS, 64, []), (PerGroupBlocks.OF_ONE_RANK, 0, ["GEO-BLOCK"])):
+    for rule, asked, violated in (
+        (PerGroupBlocks.OF_ALL_RANKS, 64, []),
+        (PerGroupBlocks.OF_ONE_RANK, 0, ["GEO-BLOCK"]),
+    ):
         rules = attrs.evolve(RELEASES["0.28"], per_group_blocks=rule)
         seen = replay(Trace("", attrs.evolve(sharded, release=rules), actions), POLICIES["vllm-0.28"])
         assert seen.observations[-1].admissions[0].decision.asked == asked

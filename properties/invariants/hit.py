@@ -17,10 +17,6 @@ from properties.invariants.stores import missing_at_resume, restored_too_far
 from properties.verdict import Case
 
 
-def _decisions(observation: Observation) -> Iterator[Decision]:
-    return (admission.decision for admission in observation.admissions)
-
-
 def resume(observation: Observation) -> Iterator[Finding]:
     for read in bad_first_reads(observation):
         if read.reads_state:
@@ -34,7 +30,7 @@ def cover(observation: Observation) -> Iterator[Finding]:
 
 
 def shrink(observation: Observation) -> Iterator[Finding]:
-    for decision in _decisions(observation):
+    for decision in observation.decisions:
         lookup = decision.lookup
         common, cap = decision.summary.common, lookup.views[0].cap
         for call in lookup.accepted:
@@ -65,7 +61,7 @@ def _dropped_twice(decision: Decision) -> Iterator[int]:
 
 
 def member(observation: Observation) -> Iterator[Finding]:
-    for decision in _decisions(observation):
+    for decision in observation.decisions:
         relied_on = decision.local == decision.summary.common or decision.external == 0
         if not relied_on or decision.local <= 0:
             continue
@@ -93,7 +89,7 @@ def _hits(configuration: Configuration, hits: dict[int, int]) -> str:
 
 def last(observation: Observation) -> Iterator[Finding]:
     recurrent = observation.after.configuration.mamba_block is not None
-    for decision in _decisions(observation):
+    for decision in observation.decisions:
         N = len(decision.prefix)
         if decision.resume > N or (decision.resume == N and (recurrent or observation.after.assertion)):
             yield (
@@ -105,7 +101,7 @@ def last(observation: Observation) -> Iterator[Finding]:
 
 
 def again(observation: Observation) -> Iterator[Finding]:
-    for decision in _decisions(observation):
+    for decision in observation.decisions:
         summary = decision.summary
         diverged = summary.lookup is PER_GROUP and decision.first_local > summary.shallowest
         truncated = decision.asked < decision.first_local
@@ -124,7 +120,7 @@ def meet(observation: Observation) -> Iterator[Finding]:
     connector = observation.after.configuration.connector
     if connector is None or may_diverge(connector):
         return
-    for decision in _decisions(observation):
+    for decision in observation.decisions:
         if decision.claims:
             yield None, f"{decision.request}: the connector claims although not every child does"
         if decision.summary.lookup is PER_GROUP:

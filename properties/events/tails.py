@@ -1,32 +1,27 @@
-"""Events about partial tails that runs have to reach where the hash unit lies below the Mamba block."""
+"""Events about partial tails, where the hash unit lies below the Mamba block."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 
-from model.admission import Decision
 from model.partial_tails import prompt_tail
 from model.system import Observation
 from properties.features import Feature
-from properties.invariant import Setting, Sometimes
-
-
-def _decisions(observation: Observation) -> Iterator[Decision]:
-    return (admission.decision for admission in observation.admissions)
+from properties.invariant import Sometimes, draws
 
 
 def _hit(observation: Observation) -> bool:
     groups = observation.after.configuration.groups
     return any(
         decision.external == 0 and any(decision.local % group.block for group in groups)
-        for decision in _decisions(observation)
+        for decision in observation.decisions
     )
 
 
 def _kept(observation: Observation) -> bool:
     return any(
         decision.answer.tokens > 0 and decision.external == 0 and 0 < decision.asked < decision.local
-        for decision in _decisions(observation)
+        for decision in observation.decisions
     )
 
 
@@ -70,74 +65,57 @@ def _sharded(observation: Observation) -> bool:
     return sharded and any(decision.local and not decision.external for decision in _decisions(observation))
 
 
-def _drawn(setting: Setting) -> bool:
-    return Feature.PARTIAL_TAILS in setting.features
+_event = functools.partial(
+    Sometimes, applies_to="campaigns that draw a hash unit below the Mamba block", applies=draws(Feature.PARTIAL_TAILS)
+)
 
-
-_WHERE = "campaigns that draw a hash unit below the Mamba block"
 
 ENTRIES = (
-    Sometimes(
+    _event(
         id="TAIL-HIT",
         statement="A request is admitted with E = 0 at an L inside a block.",
         occurs=_hit,
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="TAIL-DROPPED",
         statement="A local hit loses its partial tail to an E that is longer.",
-        occurs=lambda observation: any(decision.tail_dropped for decision in _decisions(observation)),
-        applies_to=_WHERE,
-        applies=_drawn,
+        occurs=lambda observation: any(decision.tail_dropped for decision in observation.decisions),
     ),
-    Sometimes(
+    _event(
         id="TAIL-KEPT",
         statement="A connector offers no more than the partial tail, so the tail stays and E is 0.",
         occurs=_kept,
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="TAIL-ALIAS",
         statement="A block that is cached for a longer prefix is cached for a partial tail as well.",
         occurs=_alias,
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="TAIL-PROMOTED",
         statement="A block that was cached for a partial tail fills up and is cached as a whole.",
         occurs=_promoted,
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="TAIL-COPIED",
         statement="A request that hits a partial tail goes on in a copy of the block.",
         occurs=lambda observation: _copied(observation, replaces=True),
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="TAIL-MOVED",
         statement="A running request writes on in the block of its own partial tail, which is found in a copy then.",
         occurs=lambda observation: _copied(observation, replaces=False),
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
-    Sometimes(
+    _event(
         id="CHUNK-INSIDE-BLOCK",
         statement="A Mamba block is wider than a step, and a chunk of the prompt ends inside it.",
         occurs=_ends_inside_a_block,
-        applies_to=_WHERE,
-        applies=_drawn,
     ),
     Sometimes(
         id="SHARDED-HIT",
         statement="A request is admitted at L > 0 with E = 0 where attention, not state, is sharded.",
         occurs=_sharded,
         applies_to="campaigns with context parallelism",
-        applies=lambda setting: Feature.CONTEXT_PARALLEL in setting.features,
+        applies=draws(Feature.CONTEXT_PARALLEL),
     ),
 )

@@ -1,24 +1,15 @@
-"""Events that runs with several steps in flight, or with loads that fail in part, have to reach."""
+"""Events of runs with several steps in flight."""
 
 from __future__ import annotations
+
+import functools
 
 from model.actions import Abort, Preempt, Reset
 from model.request import Status
 from model.system import Observation
 from model.worker import writes_in_flight
 from properties.features import Feature
-from properties.invariant import Setting, Sometimes
-
-_WITH_STEPS = "campaigns with several steps in flight"
-_WITH_FAILURES = "campaigns with loads that fail in part"
-
-
-def _draws_steps(setting: Setting) -> bool:
-    return Feature.STEPS_IN_FLIGHT in setting.features
-
-
-def _draws_failures(setting: Setting) -> bool:
-    return Feature.FAILED_BLOCKS in setting.features
+from properties.invariant import Sometimes, draws
 
 
 def _scheduled_ahead(observation: Observation) -> bool:
@@ -41,6 +32,11 @@ def _hit_in_flight(observation: Observation) -> bool:
     )
 
 
+def _in_flight(observation: Observation, name: str) -> bool:
+    request = observation.before.scheduler.requests.get(name)
+    return request is not None and request.in_flight > 0
+
+
 def _ended_in_flight(observation: Observation) -> bool:
     action = observation.action
     return isinstance(action, Abort) and _in_flight(observation, action.request)
@@ -50,11 +46,6 @@ def _preempted_in_flight(observation: Observation) -> bool:
     before, after = observation.before.scheduler, observation.after.scheduler
     lost = set(before.running) - set(after.running)
     return isinstance(observation.action, Preempt | Reset) and any(_in_flight(observation, name) for name in lost)
-
-
-def _in_flight(observation: Observation, name: str) -> bool:
-    request = observation.before.scheduler.requests.get(name)
-    return request is not None and request.in_flight > 0
 
 
 def _freed_later(observation: Observation) -> bool:
@@ -67,76 +58,54 @@ def _loaded_in_flight(observation: Observation) -> bool:
     return bool(observation.after.scheduler.in_flight) and any(each.status is Status.LOADING for each in requests)
 
 
-def _rolled_back_in_flight(observation: Observation) -> bool:
-    return any(_in_flight_after(observation, name) for name in observation.rolled_back)
-
-
 def _in_flight_after(observation: Observation, name: str) -> bool:
     request = observation.after.scheduler.requests.get(name)
     return request is not None and request.stale > 0
 
 
-def _failed_in_part(observation: Observation) -> bool:
-    loads = observation.plan.loads if observation.plan is not None else ()
-    groups = observation.after.configuration.groups
-    return any(load.failed_blocks and not load.fails and load.failed(groups) for load in loads)
+def _rolled_back_in_flight(observation: Observation) -> bool:
+    return any(_in_flight_after(observation, name) for name in observation.rolled_back)
+
+
+_event = functools.partial(
+    Sometimes, applies_to="campaigns with several steps in flight", applies=draws(Feature.STEPS_IN_FLIGHT)
+)
 
 
 ENTRIES = (
-    Sometimes(
+    _event(
         id="SCHEDULED-AHEAD",
         statement="A step is scheduled while another is in flight.",
         occurs=_scheduled_ahead,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="HIT-IN-FLIGHT",
         statement="A request is admitted on a block that a step in flight is still to write.",
         occurs=_hit_in_flight,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="ABORTED-IN-FLIGHT",
         statement="A request is aborted while a chunk of it is in flight.",
         occurs=_ended_in_flight,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="PREEMPTED-IN-FLIGHT",
         statement="A request is preempted, or the cache is reset, while a chunk of it is in flight.",
         occurs=_preempted_in_flight,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="FREED-LATER",
         statement="Blocks that a step in flight still writes wait for it before they are free.",
         occurs=_freed_later,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="LOADING-IN-FLIGHT",
         statement="An asynchronous load is under way while steps are in flight.",
         occurs=_loaded_in_flight,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
     ),
-    Sometimes(
+    _event(
         id="ROLLED-BACK-IN-FLIGHT",
         statement="A load fails after a later step of its request was scheduled.",
         occurs=_rolled_back_in_flight,
-        applies_to=_WITH_STEPS,
-        applies=_draws_steps,
-    ),
-    Sometimes(
-        id="FAILED-IN-PART",
-        statement="A load fails to fill some of its blocks.",
-        occurs=_failed_in_part,
-        applies_to=_WITH_FAILURES,
-        applies=_draws_failures,
     ),
 )
