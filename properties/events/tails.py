@@ -62,7 +62,7 @@ def _ends_inside_a_block(observation: Observation) -> bool:
 def _sharded(observation: Observation) -> bool:
     configuration = observation.after.configuration
     sharded = configuration.context_ranks > 1 and configuration.mamba_block is not None
-    return sharded and any(decision.local and not decision.external for decision in _decisions(observation))
+    return sharded and any(decision.local and not decision.external for decision in observation.decisions)
 
 
 _event = functools.partial(

@@ -92,16 +92,13 @@ def test_no_decision_differs_with_partial_tails(
     assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
 
 
-def test_no_decision_differs_with_context_parallelism(subject: SubjectProcess) -> None:
-    if tuple(map(int, subject.release.split(".")[:2])) < (0, 28):
-        pytest.skip(f"the scheduler of {subject.release} is not the one that is modelled")
-    features, rules = frozenset({Feature.CONTEXT_PARALLEL}), rules_on_a_subject(subject.release)
-    met: set[str] = set()
-    for seed in range(TRACES // 4):
-        for eviction in Eviction:
-            comparison, events = compared(seed, POLICIES["vllm-0.28"], subject, None, eviction, features, rules)
-            assert comparison.ending is not Ending.DIFFERENT, f"seed {seed}: {comparison.difference}"
-            met |= events
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize("second_attention", [None, GroupKind.FULL_ATTENTION])
+def test_no_decision_differs_with_context_parallelism(
+    process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+) -> None:
+    met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
     assert {"local hit", "unaligned R", "synchronous load", "asynchronous load"} <= met
 
 
