@@ -30,3 +30,5 @@ class Feature(enum.Enum):
     """The second attention spec may be chunked local attention."""
     CONTEXT_PARALLEL = "context parallelism"
     """Full attention may be sharded over several ranks, so that its blocks are wider than those that are not."""
+    INTERRUPTIONS = "interruptions"
+    """No switch of the configuration: running requests are preempted more often, and aborted ones come again."""

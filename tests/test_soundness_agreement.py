@@ -34,7 +34,8 @@ from model.tokens import Segment
 from model.trace import Trace
 from properties.features import Feature
 from properties.fuzz import Profile, run_series
-from properties.machine import Campaign, machine_for
+from properties.machine import Campaign
+from properties.machines import machine_for
 from properties.policy_guard import guarded
 from properties.verdict import Cell
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
