@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from model.actions import Action, Preempt, Reset
+from model.adjustment import takes_nothing
 from model.configuration import Configuration
 from model.errors import IllegalAction
 from model.policy import Policy
@@ -20,6 +21,7 @@ from model.system import Observation, apply, initial
 from model.trace import Trace
 from subjects.engine import SubjectEngine
 from subjects.observed import (
+    asked_again,
     model_admissions,
     model_state,
     subject_admissions,
@@ -199,15 +201,16 @@ class Run:
         ours = model_admissions(observation)
         both = min(len(ours), len(theirs))
         put_off = [attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"]
-        unknown = [request for request, _, tokens, _ in step["asked"] if tokens is None]
         groups = len(observation.before.configuration.groups)
+        requests, configuration = observation.before.scheduler.requests, observation.before.configuration
+        waiting_for_an_answer = [name for name in asked_again(step) if not takes_nothing(configuration, requests[name])]
         comparisons: tuple[tuple[str, object, object], ...] = (
             ("preempted", sorted(observation.preempted), sorted(set(step["preempted"]) - self.preempted_before)),
             ("admissions", ours[:both], theirs[:both]),
             ("scheduled tokens", [[chunk.request, chunk.count] for chunk in plan.chunks], step["scheduled"]),
             ("admissions", ours, theirs),
             ("put off", list(observation.put_off), put_off),
-            ("asked again", list(observation.asked_again), unknown),
+            ("asked again", list(observation.asked_again), waiting_for_an_answer),
             (
                 "new blocks",
                 {chunk.request: [list(table) for table in chunk.new_blocks] for chunk in plan.chunks},

@@ -75,6 +75,8 @@ def random_trace(
     texts: dict[str, tuple[Segment, ...]] = {}
     for _ in range(actions):
         action = _action(rng, system, texts)
+        if Feature.SKIPPED_READING in features and isinstance(action, Arrive):
+            action = attrs.evolve(action, skip_reading=rng.random() < 0.3)
         if failures and isinstance(action, Step | Execute) and rng.random() < 0.3:
             action = attrs.evolve(action, failed_loads=tuple(system.scheduler.requests))
         try:
@@ -124,6 +126,9 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         groups = [attrs.evolve(group, block=unit) for group in groups]
         groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
         rng.shuffle(groups)
+    if Feature.PREFIX_REPLAY in features:
+        groups = [group for group in groups if group.kind is GroupKind.FULL_ATTENTION]
+        groups = groups + [Group(GroupKind.FULL_ATTENTION, 2 * groups[0].block)] * (len(set(groups)) < 2)
     if Feature.CONTEXT_PARALLEL in features:
         ranks = rng.choice([2, 2, 3])
         full = GroupKind.FULL_ATTENTION
@@ -137,7 +142,13 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
             narrow = group.block == unit or configuration.fine_grained
             if not group.recurrent and group.chunk is None and narrow and rng.random() < 0.6:
                 groups[index] = attrs.evolve(group, draft=True)
-    varied = attrs.evolve(configuration, groups=tuple(groups), pool_blocks=configuration.pool_blocks * 2)
+    varied = attrs.evolve(
+        configuration,
+        groups=tuple(groups),
+        pool_blocks=configuration.pool_blocks * 2,
+        auxiliary_outputs=Feature.AUXILIARY_OUTPUTS in features,
+        replay_window=unit * rng.choice([1, 2, 3]) + rng.choice([0, 1]) if Feature.PREFIX_REPLAY in features else 0,
+    )
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)

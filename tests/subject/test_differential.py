@@ -102,6 +102,16 @@ def test_no_decision_differs_with_context_parallelism(
     assert {"local hit", "unaligned R", "synchronous load", "asynchronous load"} <= met
 
 
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize("adjustment", [Feature.AUXILIARY_OUTPUTS, Feature.PREFIX_REPLAY])
+def test_no_decision_differs_where_something_changes_an_answer(
+    process: SubjectProcess, adjustment: Feature, eviction: Eviction
+) -> None:
+    met = what_is_met(process, None, eviction, frozenset({adjustment, Feature.SKIPPED_READING}))
+    assert {"local hit", "asked again", "synchronous load"} <= met
+
+
 class Deepest(Vllm028):
     """A wrong policy: the deepest hit of any group."""
 
