@@ -13,9 +13,10 @@ from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
 from model.release import Release, rules_of
 from properties.features import Feature
-from subjects.conform import rules_on_a_subject
-from subjects.differential import Comparison, Ending, Run
-from subjects.generation import random_trace
+from properties.judge import events
+from subjects.courses import rules_on_a_subject
+from subjects.differential import Comparison, Ending, compared, start
+from subjects.generation import random_run
 from subjects.process import SubjectProcess, subject_from_environment
 
 TRACES = 100
@@ -41,7 +42,7 @@ def policy_of(release: str) -> Policy:
     return POLICIES[era]
 
 
-def compared(
+def comparison_of(
     seed: int,
     policy: Policy,
     process: SubjectProcess,
@@ -50,16 +51,17 @@ def compared(
     features: frozenset[Feature] = frozenset(),
     release: Release | None = None,
 ) -> tuple[Comparison, set[str]]:
-    trace = random_trace(
+    """How a random trace compares, and the events in it."""
+    run = random_run(
         seed,
         policy,
         second_attention=second_attention,
         eviction=eviction,
         features=features,
         release=release or rules_of(process.release),
+        actions=25,
     )
-    run = Run(trace.configuration, policy, process)
-    return run.run(trace.actions), run.events
+    return compared(run, start(run, process)), {name for _, seen in run.numbered for name in events(seen)}
 
 
 @pytest.mark.parametrize("eviction", list(Eviction))
@@ -69,12 +71,12 @@ def test_no_decision_differs(subject: SubjectProcess, second_attention: GroupKin
     endings: Counter[Ending] = Counter()
     met: set[str] = set()
     for seed in range(TRACES):
-        comparison, events = compared(seed, policy, subject, second_attention, eviction)
+        comparison, happened = comparison_of(seed, policy, subject, second_attention, eviction)
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
         endings[comparison.ending] += 1
-        met |= events
+        met |= happened
     assert endings[Ending.EQUAL] > TRACES // 2
-    assert {"local hit", "synchronous load", "asynchronous load", "divergent admission", "preemption"} <= met
+    assert {"LOCAL-HIT", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY", "DIVERGENT-HIT", "PREEMPTED"} <= met
 
 
 @pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
@@ -84,7 +86,7 @@ def test_no_decision_differs_with_draft_models_retention_and_chunks(
     features = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
     policy = policy_of(subject.release)
     for seed in range(TRACES):
-        comparison, _ = compared(seed, policy, subject, second_attention, Eviction.ADVERSARIAL, features)
+        comparison, _ = comparison_of(seed, policy, subject, second_attention, Eviction.ADVERSARIAL, features)
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
 
 
@@ -98,13 +100,13 @@ def test_no_decision_differs_with_partial_tails(
     tails, rules = frozenset({Feature.PARTIAL_TAILS}), rules_on_a_subject(subject.release)
     met: set[str] = set()
     for seed in range(TRACES):
-        comparison, events = compared(
+        comparison, happened = comparison_of(
             seed, POLICIES["vllm-0.28"], subject, second_attention, eviction, tails, release=rules
         )
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
         assert comparison.ending is Ending.EQUAL
-        met |= events
-    assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
+        met |= happened
+    assert {"TAIL-COPIED", "TAIL-MOVED", "TAIL-DROPPED", "TAIL-ALIAS", "EXTERNAL-HIT"} <= met
 
 
 class Deepest(Vllm028):
@@ -117,6 +119,6 @@ class Deepest(Vllm028):
 def test_another_policy_is_told_apart(subject: SubjectProcess) -> None:
     policy_of(subject.release)
     comparisons = (
-        compared(seed, Deepest(), subject, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
+        comparison_of(seed, Deepest(), subject, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
     )
     assert any(difference is not None and difference.what == "admissions" for difference in comparisons)
