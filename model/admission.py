@@ -21,7 +21,7 @@ from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
 from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
-from model.policy import COMMON, NOTHING, Answer, Policy, Summary, tokens_used
+from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy, Summary, tokens_used
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import SkippedReading, Truncation
 from model.request import Request, Status
@@ -29,6 +29,7 @@ from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -144,7 +145,7 @@ def ask(
         for index in range(len(configuration.groups))
         for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
     )
-    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
+    return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 
 
 def usable_tokens(configuration: Configuration, request: Request, answer: Answer) -> int:
@@ -193,13 +194,15 @@ def decide(
     answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
-    usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer))
+    usable = evolve(answer, tokens=usable_tokens(configuration, request, answer))
     E = tokens_used(policy, usable, asked, lookup.summary, N)
     local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
-    by_group = diverged and external > 0
-    from_common = not by_group and lookup.summary.common in (first_local, local)
+    summary = lookup.summary
+    each_alone = summary.lookup is PER_GROUP and summary.deepest <= summary.full_attention
+    by_group = external > 0 if diverged else each_alone
+    from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
-    request = attrs.evolve(request, junction=junction)
+    request = evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,
@@ -261,7 +264,7 @@ def admit(
         raise
     allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
-    request = attrs.evolve(
+    request = evolve(
         request,
         computed=decision.resume,
         status=Status.LOADING if asynchronous else Status.RUNNING,
@@ -363,5 +366,5 @@ def load_again(
         if told.tokens > 0
     )
     if answer.asynchronous:
-        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
-    return pool, attrs.evolve(request, computed=end), loads
+        request = evolve(request, status=Status.LOADING, loads=loads)
+    return pool, evolve(request, computed=end), loads

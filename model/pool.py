@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from model.tokens import Prefix
+from model.values import evolve
 
 NULL_BLOCK = 0
 """Placeholder in block tables; never read, written, referenced or freed."""
@@ -65,7 +66,7 @@ class Pool:
         refs = list(pool.refs)
         for block in taken:
             refs[block] += 1
-        return attrs.evolve(pool, refs=tuple(refs), free=pool.free[count:], taken=pool.taken + taken), taken
+        return evolve(pool, refs=tuple(refs), free=pool.free[count:], taken=pool.taken + taken), taken
 
     def touch(self, blocks: Iterable[int]) -> Pool:
         """Reference hit blocks once more; an unreferenced one leaves the free queue (`touch`)."""
@@ -73,7 +74,7 @@ class Pool:
         for block in blocks:
             if block != NULL_BLOCK:
                 refs[block] += 1
-        return attrs.evolve(self, refs=tuple(refs), free=tuple(block for block in self.free if refs[block] == 0))
+        return evolve(self, refs=tuple(refs), free=tuple(block for block in self.free if refs[block] == 0))
 
     def release(self, ordered: Iterable[int]) -> Pool:
         """Drop one reference each. Unreferenced blocks without a hash go to the front of the free queue, last in first
@@ -87,7 +88,7 @@ class Pool:
             refs[block] -= 1
             if refs[block] == 0:
                 (to_front if self.labels[block] is None else to_back).append(block)
-        return attrs.evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
+        return evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
 
     def publish(self, block: int, label: Label) -> Pool:
         """Cache the full `block` for `label`, and for nothing else any more (`cache_full_blocks`)."""
@@ -118,9 +119,9 @@ class Pool:
         cached = {**self.cached, label: (*self.cached.get(label, ()), block)}
         if self.labels[block] is not None:
             aliases = {**self.aliases, block: (*self.aliases.get(block, ()), label)}
-            return attrs.evolve(self, aliases=aliases, cached=cached)
+            return evolve(self, aliases=aliases, cached=cached)
         labels = (*self.labels[:block], label, *self.labels[block + 1 :])
-        return attrs.evolve(self, labels=labels, cached=cached)
+        return evolve(self, labels=labels, cached=cached)
 
     def unpublish(self, blocks: Iterable[int]) -> Pool:
         """Drop the hashes of `blocks`; their place in the free queue stays (`evict_blocks`)."""
@@ -138,7 +139,7 @@ class Pool:
                 else:
                     del cached[label]
         aliases = {block: others for block, others in self.aliases.items() if labels[block] is not None}
-        return attrs.evolve(self, labels=tuple(labels), cached=cached, aliases=aliases)
+        return evolve(self, labels=tuple(labels), cached=cached, aliases=aliases)
 
 
 def new_pool(blocks: int) -> Pool:

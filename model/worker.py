@@ -22,6 +22,7 @@ from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
 from model.release import RunnerPosition
 from model.tokens import UNKNOWN_TOKEN, Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -69,8 +70,8 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
         computed = chunk.computed if chunk.starts else worker.mirrors[chunk.request].computed
         end = computed + chunk.count
         prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:end]
-        chunks.append(attrs.evolve(chunk, computed=computed, prefix=prefix))
-    return attrs.evolve(plan, chunks=tuple(chunks))
+        chunks.append(evolve(chunk, computed=computed, prefix=prefix))
+    return evolve(plan, chunks=tuple(chunks))
 
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
@@ -84,13 +85,13 @@ def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tup
         step.copy_states()
         step.load()
     execution = step.forward()
-    return attrs.evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
+    return evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
 
 
 def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
-    ended = attrs.evolve(load, fails=not succeeded)
-    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
+    ended = evolve(load, fails=not succeeded)
+    return evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
@@ -100,7 +101,7 @@ def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
     objects = dict(worker.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
-    return attrs.evolve(worker, objects=objects)
+    return evolve(worker, objects=objects)
 
 
 def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
@@ -134,7 +135,7 @@ def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]
         else:
             mirror = updated[chunk.request]
             grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
-            updated[chunk.request] = attrs.evolve(mirror, tables=grown)
+            updated[chunk.request] = evolve(mirror, tables=grown)
     return updated
 
 
@@ -165,6 +166,9 @@ class _Execution:
         self.plan = plan
         self.synchronous = tuple(load for load in plan.loads if not load.asynchronous)
         self.copies: dict[tuple[str, int], _Copy] = {}
+        self.sources = {
+            chunk.request: _source_column(configuration, mirrors[chunk.request], chunk) for chunk in plan.chunks
+        }
         self.read_before_load: set[int] = set()
 
     def load(self) -> None:
@@ -180,8 +184,9 @@ class _Execution:
         writes: list[tuple[int, Content]] = []
         for chunk in self.plan.chunks:
             mirror = self.mirrors[chunk.request]
+            source = self.sources[chunk.request]
             for group, block in self._recurrent_groups():
-                source, destination = _source_column(mirror, chunk, block), column_ending_at(chunk.end, block)
+                destination = column_ending_at(chunk.end, block)
                 if source is None or source == destination:
                     continue
                 read = mirror.block(group, source)
@@ -241,6 +246,7 @@ class _Execution:
             starts=chunk.starts,
             sound=sound,
             copied=tuple(group for request, group in self.copies if request == chunk.request),
+            state_column=self.sources[chunk.request],
             load_failed=self._load_failed(chunk) or self.mirrors[chunk.request].load_failed,
         )
 
@@ -308,9 +314,11 @@ class _Execution:
         return ((index, group) for index, group in enumerate(self.configuration.groups) if not group.recurrent)
 
 
-def _source_column(mirror: Mirror, chunk: Chunk, block: int) -> int | None:
-    """Column from which the state is copied: the running one, or that of `computed` right after an admission."""
-    if chunk.computed == 0:
+def _source_column(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> int | None:
+    """Column from which the state is taken: the running one, or that of `computed` right after an admission; None for a
+    chunk that starts without a state."""
+    block = configuration.resume_block
+    if chunk.computed == 0 or block is None:
         return None
     return column_ending_at(chunk.computed, block) if mirror.running_column is None else mirror.running_column
 

@@ -61,7 +61,7 @@ class Commands:
             if observation.planned is None:
                 do, arguments = "execute", {}
             groups = observation.before.configuration.groups
-            failed = {block for load in observation.plan.loads for block in load.failed(groups)}
+            failed = {block for load in observation.plan.loads for _, block in load.failed(groups)}
             if failed:
                 arguments["failed_blocks"] = sorted(failed)
         return do, arguments
