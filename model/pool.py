@@ -35,7 +35,7 @@ class EngineAssertion(Exception):
     """A check of the engine's own fails: vLLM would crash here."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Pool:
     """`refs` and `labels` by block id; `free` from the block that is taken next to the one taken last.
 
@@ -59,6 +59,8 @@ class Pool:
 
     def take(self, count: int) -> tuple[Pool, tuple[int, ...]]:
         """The next `count` free blocks, referenced once; what they were cached for is evicted (`get_new_blocks`)."""
+        if not count:
+            return self, ()
         if count > len(self.free):
             raise PoolExhausted(f"{count} blocks wanted, {len(self.free)} free")
         taken = self.free[:count]
@@ -70,21 +72,26 @@ class Pool:
 
     def touch(self, blocks: Iterable[int]) -> Pool:
         """Reference hit blocks once more; an unreferenced one leaves the free queue (`touch`)."""
-        refs = list(self.refs)
-        for block in blocks:
-            if block != NULL_BLOCK:
-                refs[block] += 1
-        return evolve(self, refs=tuple(refs), free=tuple(block for block in self.free if refs[block] == 0))
+        touched = [block for block in blocks if block != NULL_BLOCK]
+        if not touched:
+            return self
+        refs, free = list(self.refs), self.free
+        if any(refs[block] == 0 for block in touched):
+            free = tuple(block for block in free if block not in touched)
+        for block in touched:
+            refs[block] += 1
+        return evolve(self, refs=tuple(refs), free=free)
 
     def release(self, ordered: Iterable[int]) -> Pool:
         """Drop one reference each. Unreferenced blocks without a hash go to the front of the free queue, last in first
         out; hashed ones to the back in the order given (`free_blocks`)."""
+        released = [block for block in ordered if block != NULL_BLOCK]
+        if not released:
+            return self
         refs = list(self.refs)
         to_front: list[int] = []
         to_back: list[int] = []
-        for block in ordered:
-            if block == NULL_BLOCK:
-                continue
+        for block in released:
             refs[block] -= 1
             if refs[block] == 0:
                 (to_front if self.labels[block] is None else to_back).append(block)

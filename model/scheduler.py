@@ -26,7 +26,7 @@ from model.store import Store
 from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Scheduler:
     """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet (see
     `WaitingOrder`).
@@ -47,6 +47,8 @@ class Scheduler:
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
+        if self.requests.get(request.name) is request:
+            return self
         return evolve(self, requests={**self.requests, request.name: request})
 
     def with_store(self, leaf: str, store: Store) -> Scheduler:

@@ -49,7 +49,7 @@ from model.values import evolve
 from model.worker import Worker
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class System:
     """A state of the engine. `texts` keeps the tokens of every request that ever was, to name prefixes by.
 
@@ -63,7 +63,7 @@ class System:
     assertion: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Observation:
     """One action, or one step of it, as the properties see it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,22 +11,11 @@ if TYPE_CHECKING:
 else:
 
     def evolve(value: Any, **changes: Any) -> Any:
-        """As `attrs.evolve`, a few times faster: fields are copied as they are. A class that checks its fields is built
-        anew."""
-        fields = _copied_fields(type(value))
+        """As `attrs.evolve`. A value without slots is copied as it is, which takes a tenth of the time: the classes that
+        change with every action are such. They check nothing when they are built."""
+        fields = getattr(value, "__dict__", None)
         if fields is None:
             return attrs.evolve(value, **changes)
         changed = object.__new__(type(value))
-        for field in fields:
-            object.__setattr__(changed, field, getattr(value, field))
-        for field, new in changes.items():
-            object.__setattr__(changed, field, new)
+        changed.__dict__.update(fields, **changes)
         return changed
-
-
-@cache
-def _copied_fields(kind: type[attrs.AttrsInstance]) -> tuple[str, ...] | None:
-    """The fields of a class whose constructor does nothing but set them; None for others."""
-    fields = attrs.fields(kind)
-    checked = hasattr(kind, "__attrs_post_init__") or any(field.validator or field.converter for field in fields)
-    return None if checked else tuple(field.name for field in fields)

@@ -25,7 +25,7 @@ from model.tokens import UNKNOWN_TOKEN, Prefix
 from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Mirror:
     """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
 
@@ -46,7 +46,7 @@ class Mirror:
         return table[column] if column < len(table) else NULL_BLOCK
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Worker:
     """What the worker keeps between steps; `objects` are those of the connectors that store."""
 
