@@ -102,7 +102,7 @@ def test_no_decision_differs_with_context_parallelism(
     process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
 ) -> None:
     met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
-    assert {"LOCAL-HIT", "unaligned R", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
+    assert {"LOCAL-HIT", "UNALIGNED-RESUME", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
 
 
 class Deepest(Vllm028):
