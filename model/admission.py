@@ -30,6 +30,7 @@ from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -148,7 +149,7 @@ def ask(
         for index in range(len(configuration.groups))
         for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
     )
-    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
+    return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 
 
 def held_by_peer(request: Request, said: int) -> int:
@@ -199,7 +200,7 @@ def decide(
         answer = NOTHING
     if answer.unknown:
         return None, request
-    usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer.tokens))
+    usable = evolve(answer, tokens=usable_tokens(configuration, request, answer.tokens))
     E = tokens_used(policy, usable, asked, lookup.summary, N)
     local, external = settled(configuration, policy, outputs, first_local, diverged, asked, E, lookup.summary, N)
     summary = lookup.summary
@@ -207,7 +208,7 @@ def decide(
     by_group = external > 0 if diverged else each_alone
     from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
-    request = attrs.evolve(request, junction=junction)
+    request = evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,
@@ -271,7 +272,7 @@ def admit(
         raise
     allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
-    request = attrs.evolve(
+    request = evolve(
         request,
         computed=start,
         rerun_to=decision.resume if start < decision.resume else 0,
@@ -374,5 +375,5 @@ def load_again(
         if told.tokens > 0
     )
     if answer.asynchronous:
-        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
-    return pool, attrs.evolve(request, computed=end), loads
+        request = evolve(request, status=Status.LOADING, loads=loads)
+    return pool, evolve(request, computed=end), loads

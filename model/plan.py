@@ -127,7 +127,7 @@ class Chunk:
         return self.computed + self.count
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 

@@ -31,6 +31,7 @@ from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.scheduler import Scheduler, fenced, preempt, without
 from model.tokens import UNKNOWN_TOKEN
+from model.values import evolve
 
 
 @attrs.frozen
@@ -91,7 +92,7 @@ class Step:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             copies = self._make_room(name, request.computed + count)
             if copies is None:
                 return
@@ -123,7 +124,7 @@ class Step:
                 if victim == name:
                     return None
                 continue
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
 
@@ -193,14 +194,14 @@ class Step:
             holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
             skipped = [name for name in skipped_now if holds[name]]
             waiting = [name for name in skipped_now if not holds[name]]
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             skipped=(*skipped, *self.scheduler.skipped),
             waiting=(*waiting, *self.scheduler.waiting),
         )
 
     def _dequeue(self, name: str) -> None:
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             waiting=without(self.scheduler.waiting, name),
             skipped=without(self.scheduler.skipped, name),
@@ -221,13 +222,13 @@ class Step:
             if rerun:
                 request = attrs.evolve(request, computed=request.computed - rerun, rerun_to=request.computed)
             # On a full hit the last token is run again, for logits.
-            request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
+            request = evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
             pool, request = free(pool, request)
         else:
             return
-        request = attrs.evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+        request = evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
         """Run a request whose tokens were loaded; True if it has to wait, for another load."""
@@ -237,7 +238,7 @@ class Step:
                 self.scheduler.configuration, self.policy, self.scheduler.pool, request, self.scheduler.stores
             )
             self.loads += loads
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             if request.status is Status.LOADING:
                 return True
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
@@ -247,7 +248,7 @@ class Step:
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies, known)
+        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -282,8 +283,8 @@ class Step:
         self.allotments += admission.allotments
         self.loads += admission.loads
         if admission.chunk == 0:
-            request = attrs.evolve(request, prefilling=self._reserves)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, prefilling=self._reserves)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
         if admission.loads:
@@ -299,8 +300,8 @@ class Step:
     def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int) -> None:
         """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
         if count < request.uncomputed:
-            request = attrs.evolve(request, prefilling=self._reserves)
-        self.scheduler = attrs.evolve(
+            request = evolve(request, prefilling=self._reserves)
+        self.scheduler = evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
@@ -328,15 +329,13 @@ class Step:
         self.scheduler = saving.tell(self.scheduler, chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = attrs.evolve(
-            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
-        )
+        request = evolve(request, computed=request.computed + count, in_flight=request.in_flight + count, started=True)
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
         blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
         self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = attrs.evolve(request, placeholders=request.placeholders + 1)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, placeholders=request.placeholders + 1)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
         if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
@@ -351,7 +350,7 @@ class Step:
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
-                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+                self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
         copies = sorted(self.copies, key=lambda copy: copy.group)
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
@@ -364,10 +363,10 @@ class Step:
         )
         pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
         step = InFlight(plan, tuple(self.admissions), self.work)
-        planned = attrs.evolve(
+        planned = evolve(
             self.scheduler,
             dropped=(),
-            pool=attrs.evolve(pool, taken=()),
+            pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
         return Scheduled(
