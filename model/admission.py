@@ -13,7 +13,7 @@ import attrs
 from model import store as storing
 from model.actions import ScriptedAnswer
 from model.allocation import adopt, extend
-from model.chunk import chunk_tokens
+from model.chunk import first_chunk
 from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
@@ -26,6 +26,7 @@ from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import SkippedReading, Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
+from model.speculation import Batch
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
@@ -74,13 +75,15 @@ class Decision:
 @attrs.frozen
 class Admission:
     """A decision that was carried out: the loads it announced, the tokens of its first chunk (0: it loads), and the
-    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one."""
+    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one, `padding`
+    counts the rows that were added to the chunk."""
 
     decision: Decision
     loads: tuple[Load, ...]
     chunk: int
     copies: tuple[Copy, ...] = ()
     allotments: tuple[Allotment, ...] = ()
+    padding: int = 0
 
 
 class AskAgain(Exception):
@@ -225,7 +228,7 @@ def admit(
     pool: Pool,
     request: Request,
     decision: Decision,
-    budget: int,
+    batch: Batch,
     hidden_states: frozenset[Label],
     being_written: Set[int],
     others: Collection[Request],
@@ -237,11 +240,11 @@ def admit(
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
     asynchronous = decision.answer.asynchronous and decision.external > 0
-    chunk = 0
+    chunk = padding = 0
     if not asynchronous:
         if decision.resume == len(request.tokens):
             raise EngineAssertion(f"nothing left to run: R = N = {decision.resume}")
-        chunk = chunk_tokens(configuration, request, decision.resume, budget)
+        chunk, padding = first_chunk(configuration, request, decision.resume, batch)
         if chunk == 0:
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
@@ -250,12 +253,13 @@ def admit(
         if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
     tokens = decision.resume + chunk
-    need = Need(tokens, hits, decision.local, decision.resume)
-    expected = estimated(configuration, pool, request, need, others if asynchronous else ())
+    ahead = 0 if asynchronous else configuration.lookahead
+    need = Need(tokens, hits, decision.local, decision.resume, ahead)
+    expected = estimated(configuration, pool, request, need, others if asynchronous else None)
     free = pool
     try:
         pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens)
+        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens, ahead)
     except PoolExhausted:
         allotment(request.name, expected, free, None)
         raise
@@ -270,7 +274,7 @@ def admit(
         transferred=request.transferred.union(_peers(configuration)),
         promises=frozenset(),
     )
-    return pool, request, Admission(decision, loads, chunk, copies, allotments)
+    return pool, request, Admission(decision, loads, chunk, copies, allotments, padding)
 
 
 def _hits(configuration: Configuration, decision: Decision) -> tuple[Table, ...]:

@@ -55,7 +55,9 @@ def _restart_in_place(scheduler: Scheduler, step: InFlight, failed: set[int]) ->
         if len(configuration.groups) > 1:
             computed = 0
         else:
-            before = request.computed - sum(chunk.count for chunk in step.plan.chunks if chunk.request == name)
+            before = request.computed - sum(
+                chunk.settled - chunk.computed for chunk in step.plan.chunks if chunk.request == name
+            )
             computed = _first_failed(configuration, request.tables[0], failed - repeated, before)
             repeated |= failed & set(request.tables[0])
         scheduler = scheduler.with_request(attrs.evolve(request, computed=computed))

@@ -35,13 +35,14 @@ from model.execution import Execution
 from model.in_flight import InFlight
 from model.loading import lacks_objects, writes_of
 from model.objects import evict_object, reset_stores
-from model.plan import Load, Save, StepPlan
+from model.plan import Chunk, Load, Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
 from model.reservation import Allotment, most_blocks
 from model.scheduler import Scheduler
+from model.speculation import verified
 from model.step import schedule
 from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
@@ -231,17 +232,18 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
-    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads, chunks=_verified(system, step, action)))
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     announced = (load for admission in step.admissions for load in admission.loads)
     scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
     worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
-    scheduler, sampled = output.settle(scheduler)
+    scheduler, sampled = output.settle(scheduler, step)
     recovered = recover(scheduler, step)
     scheduler, saved = saving.announce(recovered.scheduler, step.plan.saves, recovered.rolled_back)
     worker = working.save(worker, saved)
-    sampled = () if recovered.assertion else sampled
-    scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
+    if not recovered.assertion:
+        kept = {name: tokens for name, tokens in sampled.items() if name not in recovered.rolled_back}
+        scheduler = output.sample(scheduler, kept)
     assertion = system.assertion or recovered.assertion
     after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
@@ -256,6 +258,16 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         saved=saved,
     )
     return after, observation
+
+
+def _verified(system: System, step: InFlight, action: Step | Execute | Drain) -> tuple[Chunk, ...]:
+    """The chunks of the step with what `action` says of their drafts."""
+    if not system.configuration.drafts:
+        return step.plan.chunks
+    rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step) else {}
+    return tuple(
+        verified(chunk, len(system.texts[chunk.request]), rejected.get(chunk.request, 0)) for chunk in step.plan.chunks
+    )
 
 
 def _failing(load: Load, action: Step | Execute | Drain, worker: Worker) -> Load:

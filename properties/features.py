@@ -28,3 +28,5 @@ class Feature(enum.Enum):
     """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""
+    SPECULATION = "speculative decoding"
+    """Steps verify drafts, of the draft model if there is one, and states of drafts lie in scratch blocks."""

@@ -8,8 +8,8 @@ from model.connector import Composite
 from model.policies import POLICIES
 from properties.catalogue import EVENTS, INVARIANTS, Kind, Setting, applicable_events
 from properties.catalogue import Status as Checked
-from properties.features import Feature
 from properties.events import in_flight
+from properties.features import Feature
 from properties.judge import events
 from tests.faulty_policies import FAULTS, Raises
 from tests.small_runs import (

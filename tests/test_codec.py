@@ -115,7 +115,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     assert fields(Scheduler) == {
         "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores", "in_flight",
     }  # fmt: skip
-    assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed"}
+    assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed", "offset"}
     assert fields(Worker) == {"memory", "mirrors", "objects"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}
 
