@@ -105,19 +105,28 @@ def _state_blocks(configuration: Configuration, missing: int, copied: int, besid
 
 
 def reserved(configuration: Configuration, pool: Pool, requests: Iterable[Request]) -> int:
-    """Blocks that unfinished prefills and loads still need, which an asynchronous load must leave free."""
+    """Blocks that unfinished prefills and loads still need, and the first step with drafts after it, which an
+    asynchronous load must leave free."""
+    ahead = _draft_step(configuration)
     return sum(
-        estimate(configuration, pool, request, Need(len(request.tokens))) for request in requests if request.prefilling
+        estimate(configuration, pool, request, Need(len(request.tokens), ahead=ahead))
+        for request in requests
+        if request.prefilling
     )
 
 
-def _draft_step_blocks(configuration: Configuration) -> int:
-    """Attention blocks of a step with drafts, which an asynchronous load must leave free for its own request
-    (`_spec_decode_step_blocks`, from 0.31; as of 0.32)."""
+def _draft_step(configuration: Configuration) -> int:
+    """Attention slots of a step with drafts, in tokens, for which asynchronous loads leave room (from 0.31;
+    `_request_remaining_blocks`)."""
     if not configuration.drafts or configuration.release.reservation is not Reservation.ESTIMATED:
         return 0
-    tokens = 1 + configuration.drafts + configuration.lookahead
-    return sum(columns_for(tokens, group.block) for group in configuration.groups if not group.recurrent)
+    return 1 + configuration.drafts + configuration.lookahead
+
+
+def _own_draft_step(configuration: Configuration) -> int:
+    """Blocks of the same step of the loading request itself (`_spec_decode_step_blocks`, as of 0.32)."""
+    ahead = _draft_step(configuration)
+    return sum(columns_for(ahead, group.block) for group in configuration.groups if not group.recurrent)
 
 
 def estimated(
@@ -128,7 +137,7 @@ def estimated(
     if configuration.release.reservation is Reservation.BY_TAKING:
         return None
     blocks = estimate(configuration, pool, request, need)
-    spared = 0 if others is None else reserved(configuration, pool, others) + _draft_step_blocks(configuration)
+    spared = 0 if others is None else reserved(configuration, pool, others) + _own_draft_step(configuration)
     if blocks > len(pool.free) - spared:
         raise PoolExhausted(f"{blocks} blocks estimated, {len(pool.free)} free")
     return blocks

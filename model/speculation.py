@@ -9,17 +9,18 @@ happens without drafts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 
+from model.actions import Action, Step
 from model.configuration import Configuration
 from model.geometry import column_ending_at, floor_to
-from model.plan import Chunk, Table
+from model.plan import Chunk, StepPlan, Table
 from model.pool import NULL_BLOCK, EngineAssertion, Pool
 from model.release import DraftPadding
 from model.request import Request
-from model.tokens import UNKNOWN_TOKEN
+from model.tokens import UNKNOWN_TOKEN, Prefix
 
 
 @attrs.frozen
@@ -62,6 +63,15 @@ def verified(chunk: Chunk, text_length: int, rejected: int) -> Chunk:
     wrong = min(chunk.drafts, max(chunk.rejected, rejected, chunk.end - (text_length - 1)))
     prefix = chunk.prefix[: chunk.end - wrong] + (UNKNOWN_TOKEN,) * wrong
     return attrs.evolve(chunk, rejected=wrong, prefix=prefix)
+
+
+def with_drafts_verified(plan: StepPlan, action: Action, texts: Mapping[str, Prefix]) -> StepPlan:
+    """The plan with what `action` says of the drafts that it verifies."""
+    if not any(chunk.drafts for chunk in plan.chunks):
+        return plan
+    rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step) else {}
+    chunks = (verified(chunk, len(texts[chunk.request]), rejected.get(chunk.request, 0)) for chunk in plan.chunks)
+    return attrs.evolve(plan, chunks=tuple(chunks))
 
 
 def draft_states(chunk: Chunk, block: int) -> Iterator[tuple[int, int]]:

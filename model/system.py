@@ -35,14 +35,14 @@ from model.execution import Execution
 from model.in_flight import InFlight
 from model.loading import lacks_objects, writes_of
 from model.objects import evict_object, reset_stores
-from model.plan import Chunk, Load, Save, StepPlan
+from model.plan import Load, Save, StepPlan
 from model.policy import Policy
 from model.pool import Label
 from model.recovery import recover
 from model.request import Request, Status
 from model.reservation import Allotment, most_blocks
 from model.scheduler import Scheduler
-from model.speculation import verified
+from model.speculation import with_drafts_verified
 from model.step import schedule
 from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
@@ -232,7 +232,8 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
-    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads, chunks=_verified(system, step, action)))
+    plan = with_drafts_verified(attrs.evolve(step.plan, loads=loads), action, system.texts)
+    step = attrs.evolve(step, plan=plan)
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     announced = (load for admission in step.admissions for load in admission.loads)
     scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
@@ -258,16 +259,6 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         saved=saved,
     )
     return after, observation
-
-
-def _verified(system: System, step: InFlight, action: Step | Execute | Drain) -> tuple[Chunk, ...]:
-    """The chunks of the step with what `action` says of their drafts."""
-    if not system.configuration.drafts:
-        return step.plan.chunks
-    rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step) else {}
-    return tuple(
-        verified(chunk, len(system.texts[chunk.request]), rejected.get(chunk.request, 0)) for chunk in step.plan.chunks
-    )
 
 
 def _failing(load: Load, action: Step | Execute | Drain, worker: Worker) -> Load:

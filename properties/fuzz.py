@@ -74,7 +74,7 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.SPECULATION}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),

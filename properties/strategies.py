@@ -171,8 +171,8 @@ def configurations(
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
     if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
         most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
-        drafts = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
-        scratch = attrs.evolve(scratch, drafts=drafts, budget=1 + drafts)
+        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,

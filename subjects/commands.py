@@ -70,6 +70,8 @@ class Commands:
                         for said in action.answers
                     },
                 }
+            case Step(rejected=rejected) if rejected:
+                return {"budget": action.budget, "rejected": {each.request: each.drafts for each in rejected}}
             case Step() | Drain() | Schedule():
                 return {"budget": action.budget}
             case Evict():

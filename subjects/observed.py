@@ -32,6 +32,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
                 "draft": group.draft,
                 "checkpoint": configuration.checkpoint_alignment,
                 "mode": configuration.state_mode.value,
+                "scratch": configuration.drafts,
             }
             for group in configuration.groups
         ],
@@ -41,6 +42,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "steps_in_flight": configuration.steps_in_flight,
         "load_failure": configuration.load_failure.value,
         "retention": configuration.retention,
+        "drafts": configuration.drafts,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 
