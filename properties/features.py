@@ -30,3 +30,5 @@ class Feature(enum.Enum):
     """The second attention spec may be chunked local attention."""
     SPECULATION = "speculative decoding"
     """Steps verify drafts, of the draft model if there is one, and states of drafts lie in scratch blocks."""
+    CONTEXT_PARALLEL = "context parallelism"
+    """Full attention may be sharded over several ranks, so that its blocks are wider than those that are not."""

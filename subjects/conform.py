@@ -93,7 +93,7 @@ PROFILES = {
 
 PLAIN: frozenset[Feature] = frozenset()
 TAILS = frozenset({Feature.PARTIAL_TAILS})
-DRAFTS = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
+DRAFTS = frozenset({Feature.DRAFT_MODEL, Feature.SPECULATION, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
 
 
 @attrs.frozen

@@ -18,6 +18,7 @@ from model.policy import Policy
 from model.release import Reservation
 from model.system import Observation, apply, initial
 from model.trace import Trace
+from properties.events import speculation
 from subjects.engine import SubjectEngine
 from subjects.observed import (
     model_admissions,
@@ -267,6 +268,7 @@ class Run:
             "engine assertion": observation.after.assertion,
         }
         self.events |= {event for event, met in happened.items() if met}
+        self.events |= {event.id for event in speculation.ENTRIES if event.occurs(observation)}
 
 
 def _parts_that_differ(ours: Any, theirs: Any) -> tuple[object, object]:

@@ -54,12 +54,6 @@ class Subject:
         }
 
 
-def subject_from_environment() -> Subject | None:
-    """The subject that HITBOUND_SUBJECT_PYTHON and HITBOUND_SUBJECT_TREE name; None if they name none."""
-    interpreter, tree = (os.environ.get(f"HITBOUND_SUBJECT_{part}") for part in ("PYTHON", "TREE"))
-    return Subject(Path(interpreter), Path(tree)) if interpreter and tree else None
-
-
 @attrs.frozen
 class Failure:
     """What the subject did instead of answering.

@@ -18,6 +18,7 @@ import pytest
 
 import model.admission
 import model.scheduler
+import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
@@ -545,11 +546,11 @@ def _followed(recorder: Recorder, system: System, policy: Policy, action: Action
 
 def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     for name in ("retire", "extend", "adopt", "publish", "free"):
-        for module in (model.scheduler, model.admission):
+        for module in (model.scheduler, model.step, model.admission):
             if hasattr(module, name):
                 patch.setattr(module, name, _noting(getattr(module, name), getattr(recorder, name)))
 
-    admit = model.scheduler.admit
+    admit = model.step.admit
 
     def admitting(*arguments: Any) -> Any:
         with recorder.admitting():
@@ -557,8 +558,8 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
             recorder.admitted(_request(result))
             return result
 
-    patch.setattr(model.scheduler, "admit", admitting)
-    schedule, execute, recover = model.scheduler.schedule, model.worker.execute, model.system.recover
+    patch.setattr(model.step, "admit", admitting)
+    schedule, execute, recover = model.system.schedule, model.worker.execute, model.system.recover
     executed: dict[str, Any] = {}
 
     def executing(configuration: Any, worker: Any, plan: Any) -> Any:
@@ -579,7 +580,7 @@ def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         recorder.rolled_back(scheduler, step.plan, executed["worker"], recovered.scheduler, recovered.rolled_back)
         return recovered
 
-    patch.setattr(model.scheduler, "schedule", scheduling)
+    patch.setattr(model.system, "schedule", scheduling)
     patch.setattr(model.worker, "execute", executing)
     patch.setattr(model.system, "recover", recovering)
     end_load, finish = model.scheduler.end_load, model.scheduler.finish

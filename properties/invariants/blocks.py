@@ -237,7 +237,6 @@ ENTRIES = (
             "vllm #33937",
             "SGLang #30986",
         ),
-        waits_for="scratch blocks of speculative decoding",
         predicate=exclusive,
     ),
     Invariant(
