@@ -30,6 +30,7 @@ from model.speculation import Batch
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -147,7 +148,7 @@ def ask(
         for index in range(len(configuration.groups))
         for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
     )
-    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
+    return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 
 
 def usable_tokens(configuration: Configuration, request: Request, answer: Answer) -> int:
@@ -196,7 +197,7 @@ def decide(
     answer, said, request = ask(configuration, policy, request, asked, stores)
     if answer.unknown:
         return None, request
-    usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer))
+    usable = evolve(answer, tokens=usable_tokens(configuration, request, answer))
     E = tokens_used(policy, usable, asked, lookup.summary, N)
     local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
     summary = lookup.summary
@@ -204,7 +205,7 @@ def decide(
     by_group = external > 0 if diverged else each_alone
     from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
-    request = attrs.evolve(request, junction=junction)
+    request = evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,
@@ -267,7 +268,7 @@ def admit(
         raise
     allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
-    request = attrs.evolve(
+    request = evolve(
         request,
         computed=decision.resume,
         status=Status.LOADING if asynchronous else Status.RUNNING,
@@ -369,5 +370,5 @@ def load_again(
         if told.tokens > 0
     )
     if answer.asynchronous:
-        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
-    return pool, attrs.evolve(request, computed=end), loads
+        request = evolve(request, status=Status.LOADING, loads=loads)
+    return pool, evolve(request, computed=end), loads

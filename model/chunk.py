@@ -5,8 +5,6 @@ Mirrors `Scheduler._mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py)
 
 from __future__ import annotations
 
-import attrs
-
 from model.configuration import Configuration
 from model.geometry import floor_to
 from model.internal_checkpoint import ends_prefill
@@ -14,6 +12,7 @@ from model.partial_tails import last_boundary, prompt_tail
 from model.release import ChunkGuard, DraftPadding
 from model.request import Request
 from model.speculation import Batch, padding_of
+from model.values import evolve
 
 
 def first_chunk(configuration: Configuration, request: Request, start: int, batch: Batch) -> tuple[int, int]:
@@ -24,7 +23,7 @@ def first_chunk(configuration: Configuration, request: Request, start: int, batc
         return chunk_tokens(configuration, request, start, batch.budget), 0
     if 1 + padding > batch.budget:
         return 0, 0
-    tokens = chunk_tokens(configuration, attrs.evolve(request, drafts=padding), start, batch.budget)
+    tokens = chunk_tokens(configuration, evolve(request, drafts=padding), start, batch.budget)
     cut = tokens < 1 + padding
     if cut and configuration.release.draft_padding is not DraftPadding.BESIDE_DECODING_EVEN_IF_CUT:
         return min(tokens, 1), 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import cached_property
 
 import attrs
 
@@ -138,7 +139,7 @@ class Group:
                 f"a {self.kind.value} group on {self.ranks} ranks; context parallelism shards full attention only"
             )
 
-    @property
+    @cached_property
     def recurrent(self) -> bool:
         """Whether the group keeps a recurrent state instead of attention KV."""
         return self.kind is GroupKind.MAMBA
@@ -191,12 +192,12 @@ class Configuration:
     def __attrs_post_init__(self) -> None:
         _check(self)
 
-    @property
+    @cached_property
     def scheduler_block(self) -> int:
         """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
 
-    @property
+    @cached_property
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
@@ -212,29 +213,29 @@ class Configuration:
         wide = sharded or self.mamba_block > self.hash_block
         return wide and all(group.block == self.hash_block for group in whole)
 
-    @property
+    @cached_property
     def context_ranks(self) -> int:
         """Context-parallel ranks over which attention is sharded (vLLM: `decode_context_parallel_size`)."""
         return max(group.ranks for group in self.groups)
 
-    @property
+    @cached_property
     def hit_alignment(self) -> int:
         """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
         return self.hash_block if self.fine_grained else self.scheduler_block
 
-    @property
+    @cached_property
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
 
-    @property
+    @cached_property
     def copied_before_load(self) -> int:
         """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
         if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
             return 0
         return self.mamba_block or 0
 
-    @property
+    @cached_property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
         flight for the state at its end, a checkpoint, and scratch blocks."""
@@ -246,7 +247,7 @@ class Configuration:
         `num_lookahead_tokens`)."""
         return self.drafts if self.has_draft_model else 0
 
-    @property
+    @cached_property
     def chunk_grid(self) -> int | None:
         """The multiples, in tokens, on which prefill chunks end; None where they may end anywhere."""
         if self.state_mode is StateMode.ALL:
@@ -278,7 +279,7 @@ class Configuration:
             first += block
         return (*range(first, end, block), end)
 
-    @property
+    @cached_property
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 
@@ -291,12 +292,12 @@ class Configuration:
         full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
         return tuple(tuple(merged[group]) for group in full_first)
 
-    @property
+    @cached_property
     def has_draft_model(self) -> bool:
         """Whether some group holds layers of a draft model."""
         return any(group.draft for group in self.groups)
 
-    @property
+    @cached_property
     def dropping(self) -> frozenset[int]:
         """Groups that drop the last block of a hit: a spec drops as a whole. Of Mamba groups among them only the flag
         has effects (`MambaManager.find_longest_cache_hit` never drops)."""
@@ -308,7 +309,7 @@ class Configuration:
             index for spec in self.specs if any(self.groups[index].draft for index in spec) for index in spec
         )
 
-    @property
+    @cached_property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
         second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1

@@ -16,6 +16,7 @@ from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
 from model.release import DraftDrop, DraftLookAhead, JunctionRule, PerGroupBlocks
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -60,7 +61,7 @@ class SpecView:
     @property
     def plain(self) -> SpecView:
         """The same spec without its drop: where its content allows a request to resume."""
-        return attrs.evolve(self, dropping=False, margin=0) if self.dropping else self
+        return evolve(self, dropping=False, margin=0) if self.dropping else self
 
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
@@ -78,7 +79,7 @@ class SpecView:
     def searched_from(self, candidate: int) -> SpecView:
         """The same after its first search, with `candidate` as bound: full attention is searched once per lookup, and
         cut to each lower candidate, for what covers a boundary covers every lower one."""
-        return attrs.evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
+        return evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
-
 from model.allocation import publish
 from model.in_flight import InFlight
 from model.plan import Chunk
 from model.release import AcceptedDrafts
 from model.request import Request, Status
 from model.scheduler import Scheduler, finish
+from model.values import evolve
 
 
 def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, int]]:
     """The oldest step in flight has executed, as `step` has it: its chunks are in flight no more, and blocks that
     waited for it are free. Also returns the requests that get tokens from it, each with how many."""
-    scheduler = attrs.evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=scheduler.pool.release(step.freed))
+    scheduler = evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=scheduler.pool.release(step.freed))
     sampled: dict[str, int] = {}
     for chunk, work in step.chunks:
         request = scheduler.requests.get(chunk.request)
@@ -36,7 +35,7 @@ def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, i
 def _executed(request: Request, chunk: Chunk, rejected: int) -> Request:
     """The request with one chunk less in flight, whose last `rejected` tokens do not count."""
     stale = max(0, request.stale - chunk.count)
-    return attrs.evolve(
+    return evolve(
         request,
         computed=max(0, request.computed - rejected),
         in_flight=request.in_flight - chunk.count,
@@ -57,7 +56,7 @@ def _sampled(scheduler: Scheduler, request: Request, tokens: int) -> Scheduler:
     next step follow."""
     configuration = scheduler.configuration
     running = request.status is Status.RUNNING
-    longer = attrs.evolve(
+    longer = evolve(
         request,
         tokens=request.tokens + request.unsampled[:tokens],
         unsampled=request.unsampled[tokens:],
@@ -68,5 +67,5 @@ def _sampled(scheduler: Scheduler, request: Request, tokens: int) -> Scheduler:
     accepts = configuration.drafts > 0 and configuration.release.accepted_drafts is AcceptedDrafts.AT_ONCE
     if running and (request.placeholders or accepts):
         pool, longer, _ = publish(configuration, pool, longer, longer.computed - longer.in_flight)
-    scheduler = attrs.evolve(scheduler.with_request(longer), pool=pool)
+    scheduler = evolve(scheduler.with_request(longer), pool=pool)
     return scheduler if longer.unsampled else finish(scheduler, request.name)

@@ -133,7 +133,7 @@ class Chunk:
         return self.end - self.rejected
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 

@@ -33,7 +33,7 @@ class Checkpoint:
     column: int
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Request:
     """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
 

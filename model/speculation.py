@@ -21,6 +21,7 @@ from model.pool import NULL_BLOCK, EngineAssertion, Pool
 from model.release import DraftPadding
 from model.request import Request
 from model.tokens import UNKNOWN_TOKEN, Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -62,7 +63,7 @@ def verified(chunk: Chunk, text_length: int, rejected: int) -> Chunk:
         return chunk
     wrong = min(chunk.drafts, max(chunk.rejected, rejected, chunk.end - (text_length - 1)))
     prefix = chunk.prefix[: chunk.end - wrong] + (UNKNOWN_TOKEN,) * wrong
-    return attrs.evolve(chunk, rejected=wrong, prefix=prefix)
+    return evolve(chunk, rejected=wrong, prefix=prefix)
 
 
 def with_drafts_verified(plan: StepPlan, action: Action, texts: Mapping[str, Prefix]) -> StepPlan:
@@ -71,7 +72,7 @@ def with_drafts_verified(plan: StepPlan, action: Action, texts: Mapping[str, Pre
         return plan
     rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step) else {}
     chunks = (verified(chunk, len(texts[chunk.request]), rejected.get(chunk.request, 0)) for chunk in plan.chunks)
-    return attrs.evolve(plan, chunks=tuple(chunks))
+    return evolve(plan, chunks=tuple(chunks))
 
 
 def draft_states(chunk: Chunk, block: int) -> Iterator[tuple[int, int]]:

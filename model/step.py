@@ -31,6 +31,7 @@ from model.reservation import Allotment, Need, ReservationTooLow, allotment, est
 from model.scheduler import Scheduler, fenced, preempt, without
 from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
+from model.values import evolve
 
 
 @attrs.frozen
@@ -94,7 +95,7 @@ class Step:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             copies = self._make_room(name, request.computed + count)
             if copies is None:
                 return
@@ -127,7 +128,7 @@ class Step:
                 if victim == name:
                     return None
                 continue
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
 
@@ -198,14 +199,14 @@ class Step:
             holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
             skipped = [name for name in skipped_now if holds[name]]
             waiting = [name for name in skipped_now if not holds[name]]
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             skipped=(*skipped, *self.scheduler.skipped),
             waiting=(*waiting, *self.scheduler.waiting),
         )
 
     def _dequeue(self, name: str) -> None:
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             waiting=without(self.scheduler.waiting, name),
             skipped=without(self.scheduler.skipped, name),
@@ -223,13 +224,13 @@ class Step:
             self._hide(states)
             self._plan_saves(request, request.computed, states)
             # On a full hit the last token is run again, for logits.
-            request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
+            request = evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
             pool, request = free(pool, request)
         else:
             return
-        request = attrs.evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+        request = evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
         """Run a request whose tokens were loaded; True if it has to wait, for another load."""
@@ -239,7 +240,7 @@ class Step:
                 self.scheduler.configuration, self.policy, self.scheduler.pool, request, self.scheduler.stores
             )
             self.loads += loads
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             if request.status is Status.LOADING:
                 return True
         count, padding = first_chunk(self.scheduler.configuration, request, request.computed, self._batch)
@@ -249,7 +250,7 @@ class Step:
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies, known, padding)
+        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known, padding)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -284,8 +285,8 @@ class Step:
         self.allotments += admission.allotments
         self.loads += admission.loads
         if admission.chunk == 0:
-            request = attrs.evolve(request, prefilling=self._reserves)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, prefilling=self._reserves)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
         if admission.loads:
@@ -309,8 +310,8 @@ class Step:
         """Let the request run `count` tokens, `padding` of them without drafts; the worker is told the first `known`
         tokens of its text."""
         if count < request.uncomputed:
-            request = attrs.evolve(request, prefilling=self._reserves)
-        self.scheduler = attrs.evolve(
+            request = evolve(request, prefilling=self._reserves)
+        self.scheduler = evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
@@ -340,7 +341,7 @@ class Step:
         self.scheduler = saving.tell(self.scheduler, chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = attrs.evolve(
+        request = evolve(
             request, computed=request.computed + count, in_flight=request.in_flight + count, started=True, drafts=0
         )
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
@@ -348,8 +349,8 @@ class Step:
         samples = request.computed >= len(request.tokens)
         self.work[name] = Work(request.tables, blocks, states, samples, padding)
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = attrs.evolve(request, placeholders=request.placeholders + 1)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, placeholders=request.placeholders + 1)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
         if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
@@ -364,7 +365,7 @@ class Step:
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
-                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+                self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
         copies = sorted(self.copies, key=lambda copy: copy.group)
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
@@ -377,10 +378,10 @@ class Step:
         )
         pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
         step = InFlight(plan, tuple(self.admissions), self.work)
-        planned = attrs.evolve(
+        planned = evolve(
             self.scheduler,
             dropped=(),
-            pool=attrs.evolve(pool, taken=()),
+            pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
         return Scheduled(

@@ -23,9 +23,10 @@ from model.pool import NULL_BLOCK
 from model.release import RunnerPosition
 from model.speculation import accepted_offset, copy_back, draft_states
 from model.tokens import UNKNOWN_TOKEN, Prefix
+from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Mirror:
     """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
 
@@ -48,7 +49,7 @@ class Mirror:
         return table[column] if column < len(table) else NULL_BLOCK
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Worker:
     """What the worker keeps between steps; `objects` are those of the connectors that store."""
 
@@ -73,8 +74,8 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
         end = computed + chunk.count
         right = end - chunk.rejected
         prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:right] + (UNKNOWN_TOKEN,) * chunk.rejected
-        chunks.append(attrs.evolve(chunk, computed=computed, prefix=prefix))
-    return attrs.evolve(plan, chunks=tuple(chunks))
+        chunks.append(evolve(chunk, computed=computed, prefix=prefix))
+    return evolve(plan, chunks=tuple(chunks))
 
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
@@ -88,13 +89,13 @@ def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tup
         step.copy_states()
         step.load()
     execution = step.forward()
-    return attrs.evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
+    return evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
 
 
 def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
-    ended = attrs.evolve(load, fails=not succeeded)
-    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
+    ended = evolve(load, fails=not succeeded)
+    return evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
@@ -104,7 +105,7 @@ def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
     objects = dict(worker.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
-    return attrs.evolve(worker, objects=objects)
+    return evolve(worker, objects=objects)
 
 
 def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
@@ -147,7 +148,7 @@ def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]
         else:
             mirror = updated[chunk.request]
             grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
-            updated[chunk.request] = attrs.evolve(mirror, tables=grown)
+            updated[chunk.request] = evolve(mirror, tables=grown)
     return updated
 
 

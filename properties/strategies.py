@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
-from model.peer import PeerRules
+from model.peer import Counting, PeerRules
 from model.release import NEWEST, CheckpointStart
 from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
@@ -253,7 +253,11 @@ def answers(draw: st.DrawFn, configuration: Configuration) -> tuple[LeafAnswers,
     for leaf in leaves_of(configuration.connector):
         if leaf.store is not None:
             continue
-        tokens = draw(st.sampled_from([0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]))
+        said_to_hold = [0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]
+        if leaf.peer is not None and leaf.peer.counting is Counting.PROMPT:
+            # All of the prompt but the token that was appended to it on the way.
+            said_to_hold = [longest_text(configuration), 0]
+        tokens = draw(st.sampled_from(said_to_hold))
         kind = draw(_KINDS_OF_ANSWER)
         answer = ScriptedAnswer(tokens, asynchronous=tokens > 0 and kind == "asynchronous")
         if tokens or kind == "again":

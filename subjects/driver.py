@@ -1,6 +1,7 @@
 """Runs vLLM's own scheduler on request. Started in the subject's interpreter, never imported by hitbound.
 
-Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output.
+Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output;
+`run` has a reply for each command that it is given, up to the first that fails.
 Whatever vLLM prints goes to standard error. The methods of `Engine` that do not begin with an underscore are the
 commands, their arguments the command's keys. What is observed is passed through unchanged; no decision is replaced.
 """
@@ -8,8 +9,10 @@ commands, their arguments the command's keys. What is observed is passed through
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -21,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 NO_DRAFT = -1
 """Token of a row that is added without a draft."""
 DRAFT = 5
@@ -47,11 +50,18 @@ OPT = {
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call with those keywords that this release knows. A constructor that passes all on takes those of its base."""
+    """Call with those keywords that this release knows."""
+    known = keywords_of(function)
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
+@functools.cache
+def keywords_of(function: Callable[..., Any]) -> frozenset[str]:
+    """Names of the parameters. A constructor that passes all on takes those of its base."""
     known = inspect.signature(function).parameters
     if "kwargs" in known and isinstance(function, type):
         known = inspect.signature(function.__mro__[1]).parameters
-    return function(**{name: value for name, value in arguments.items() if name in known})
+    return frozenset(known)
 
 
 class Vllm:
@@ -249,6 +259,21 @@ def leaf_class(base: Any) -> Any:
     return Leaf
 
 
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What differs in a state from the one before. Of requests and labels only those that differ: a request that is
+    gone is None, a label that is gone has no blocks."""
+    changed = {what: value for what, value in after.items() if before.get(what) != value}
+    if "requests" in changed:
+        old, new = before.get("requests", {}), after["requests"]
+        changed["requests"] = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
+    if "labels" in changed:
+        old, new = ({tuple(label): blocks for *label, blocks in state.get("labels", ())} for state in (before, after))
+        changed["labels"] = [
+            [*label, new.get(label, [])] for label in {**old, **new} if old.get(label) != new.get(label)
+        ]
+    return changed
+
+
 class Engine:
     """A scheduler, the commands that move it, and what is seen of it."""
 
@@ -330,8 +355,9 @@ class Engine:
         self._hasher = vllm.cache_utils.get_request_block_hasher(hash_block, vllm.hashing.sha256)
         self._wider_blocks = sorted(set(blocks) - {hash_block})
         self._names: dict[bytes, tuple[str, int]] = {}
-        self._hashes: dict[tuple[str, int, int], bytes] = {}
-        self._blocks = blocks
+        self._labels: dict[bytes, tuple[int, str, int]] = {}
+        self._learned: dict[tuple[str, int], int] = {}
+        self._texts: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
         self._in_flight: list[tuple[Any, list[str]]] = []
@@ -352,8 +378,17 @@ class Engine:
             block_hasher=self._hasher,
         )
         self._outputs[request] = output
+        self._texts[request] = prompt + output
         self._scheduler.add_request(arrived)
         return self._state()
+
+    def run(self, commands: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+        """All `commands` in turn; after each, what has changed since the one before (see `changes`)."""
+        before: dict[str, Any] = {}
+        for do, arguments in commands:
+            state = getattr(self, do)(**arguments)
+            yield changes(before, state)
+            before = {**state, "step": None}
 
     def step(
         self,
@@ -363,13 +398,16 @@ class Engine:
     ) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail, and so
         many drafts of each request in `rejected` are wrong."""
-        scheduled = self.schedule(budget)["step"]
-        state = self.execute(failed_blocks, rejected)
-        state["step"] = scheduled
-        return state
+        scheduled = self._schedule(budget)
+        return {**self.execute(failed_blocks, rejected), "step": scheduled}
 
     def schedule(self, budget: int | None = None) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens; `execute` takes its output."""
+        scheduled = self._schedule(budget)
+        return {**self._state(), "step": scheduled}
+
+    def _schedule(self, budget: int | None) -> dict[str, Any]:
+        """Schedule one step, and what is seen of it."""
         scheduler = self._scheduler
         scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
         self._attempts = []
@@ -390,13 +428,13 @@ class Engine:
         ]
         scheduled = list(output.num_scheduled_tokens.items())
         self._in_flight.append((output, samples))
-        state = self._state()
-        state["step"] = {
+        taken, self._taken = self._taken, []
+        return {
             "scheduled": scheduled,
             "new_blocks": new_blocks,
             "computed": computed,
             "starts": sorted(starts),
-            "taken": self._taken,
+            "taken": taken,
             "told": list(TOLD),
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
@@ -407,8 +445,6 @@ class Engine:
             },
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
-        self._taken = []
-        return state
 
     def execute(self, failed_blocks: list[int] | None = None, rejected: dict[str, int] | None = None) -> dict[str, Any]:
         """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it, and so many drafts of
@@ -441,9 +477,12 @@ class Engine:
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
-        whole = boundary % self._blocks[group] == 0
-        block_hash = self._hashes[request, boundary, self._blocks[group] if whole else self._hash_block]
-        block = self._cached()[group, block_hash][0]
+        prefix = self._texts[request][:boundary]
+        block = next(
+            blocks[0]
+            for (cached, name, end), blocks in self._cached().items()
+            if (cached, end) == (group, boundary) and self._texts[name][:end] == prefix
+        )
         self._manager.evict_blocks({block})
         return self._state()
 
@@ -590,27 +629,35 @@ class Engine:
             connector.get_num_new_matched_tokens = observed_ask
 
     def _learn_hashes(self, requests: dict[str, Any]) -> None:
-        """Note which tokens each block hash of `requests` stands for: the first request that has it, and how many of
-        its tokens."""
+        """Note which tokens each new block hash stands for: the first request that has it, and how many of its tokens.
+        Hashes are prefix chains: those of a request only become more."""
         wider = self._vllm.cache_utils.BlockHashListWithBlockSize
         for name, request in requests.items():
-            views = [(self._hash_block, request.block_hashes)]
-            views += [(block, wider(request.block_hashes, self._hash_block, block)) for block in self._wider_blocks]
-            for block, hashes in views:
-                for index in range(len(hashes)):
-                    boundary = (index + 1) * block
-                    self._names.setdefault(bytes(hashes[index]), (name, boundary))
-                    self._hashes[name, boundary, block] = bytes(hashes[index])
+            for block in (self._hash_block, *self._wider_blocks):
+                known = self._learned.get((name, block), 0)
+                if len(request.block_hashes) * self._hash_block // block == known:
+                    continue
+                hashes = request.block_hashes
+                if block != self._hash_block:
+                    hashes = wider(hashes, self._hash_block, block)
+                for index in range(known, len(hashes)):
+                    self._names.setdefault(bytes(hashes[index]), (name, (index + 1) * block))
+                self._learned[name, block] = len(hashes)
 
-    def _cached(self) -> dict[tuple[int, bytes], list[int]]:
-        """(group, hash) -> the blocks cached for it, the oldest first."""
+    def _cached(self) -> dict[tuple[int, str, int], list[int]]:
+        """What is cached: group, request and boundary (tokens) -> blocks, the oldest first."""
+        cached: dict[tuple[int, str, int], list[int]] = {}
+        for key, blocks in self._pool.cached_block_hash_to_block._cache.items():
+            label = self._labels.get(key) or self._label(key)
+            several = blocks.values() if isinstance(blocks, dict) else (blocks,)
+            cached.setdefault(label, []).extend(block.block_id for block in several)
+        return cached
+
+    def _label(self, key: bytes) -> tuple[int, str, int]:
         utils = self._vllm.cache_utils
-        return {
-            (utils.get_group_id(key), bytes(utils.get_block_hash(key))): (
-                [block.block_id for block in blocks.values()] if isinstance(blocks, dict) else [blocks.block_id]
-            )
-            for key, blocks in self._pool.cached_block_hash_to_block._cache.items()
-        }
+        label = (utils.get_group_id(key), *self._names[bytes(utils.get_block_hash(key))])
+        self._labels[key] = label
+        return label
 
     def _state(self) -> dict[str, Any]:
         """Everything that is compared after an action."""
@@ -630,7 +677,7 @@ class Engine:
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
             "skipped": [request.request_id for request in self._skipped()],
-            "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
+            "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
@@ -651,12 +698,14 @@ class Engine:
 
 def serve(engine_of: Callable[[Vllm], Any]) -> None:
     """Answer commands until standard input ends; the engine's methods are the commands."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    logging.disable(logging.WARNING)
 
     def reply(**message: Any) -> None:
-        print(json.dumps({"protocol": PROTOCOL, **message}), file=replies, flush=True)
+        replies.write(json.dumps({"protocol": PROTOCOL, **message}, separators=(",", ":")) + "\n")
+        replies.flush()
 
     vllm = Vllm()
     engine = engine_of(vllm)
@@ -668,7 +717,9 @@ def serve(engine_of: Callable[[Vllm], Any]) -> None:
             continue
         do = command.pop("do")
         try:
-            reply(state=getattr(engine, do)(**command))
+            done = getattr(engine, do)(**command)
+            for state in done if isinstance(done, Iterator) else (done,):
+                reply(state=state)
         except Exception as error:
             reply(
                 error={"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(limit=-6)}
