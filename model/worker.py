@@ -132,7 +132,7 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
 
 
 def _written_columns(chunk: Chunk, group: Group) -> Iterator[int]:
-    yield from columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+    yield from columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
     if group.recurrent and chunk.drafts:
         yield from (column for _, column in draft_states(chunk, group.block))
         saved = copy_back(chunk, group.block)
@@ -305,8 +305,8 @@ class _Execution:
         """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            first = spec.sees_from(chunk.computed)
-            for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
+            first, anew = spec.sees_from(chunk.computed), chunk.computed + chunk.rerun
+            for start, end in ((first, chunk.computed), (chunk.computed, anew), (anew, chunk.end)):
                 for column, needed in _columns_of(chunk, group, spec.block, start, end):
                     read = mirror.block(group, column)
                     if read == NULL_BLOCK or not self.memory.holds(read, needed):
@@ -323,12 +323,13 @@ class _Execution:
             reason = Reason.UNWRITTEN
         else:
             reason = Reason.WRONG_CONTENT
-        return BadRead(chunk.request, needed.group, column, block, needed, found, chunk.computed, chunk.starts, reason)
+        anew = chunk.computed + chunk.rerun
+        return BadRead(chunk.request, needed.group, column, block, needed, found, anew, chunk.starts, reason)
 
     def _attention_writes(self, chunk: Chunk) -> Iterator[tuple[int, AttentionKV]]:
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            for column, written in _columns_of(chunk, group, spec.block, chunk.computed, chunk.end):
+            for column, written in _columns_of(chunk, group, spec.block, chunk.computed + chunk.rerun, chunk.end):
                 yield mirror.block(group, column), written
 
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:

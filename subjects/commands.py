@@ -77,6 +77,7 @@ class Commands:
                         said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
                         for said in action.answers
                     },
+                    "skip_reading": action.skip_reading,
                 }
             case Step(rejected=rejected) if rejected:
                 return {"budget": action.budget, "rejected": {each.request: each.drafts for each in rejected}}
