@@ -22,6 +22,7 @@ from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy
 from model.pool import Label, Pool
 from model.request import Request, Status
 from model.scheduler import Scheduler
+from model.speculation import with_drafts_verified
 from model.system import Observation, System, initial
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
@@ -107,7 +108,7 @@ class SubjectEngine:
         )
 
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
-        before, plan = self.system, self.in_flight.pop(0)
+        before, plan = self.system, with_drafts_verified(self.in_flight.pop(0), action, texts)
         worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
         return Observation(action=action, before=before, after=self.system, plan=plan, execution=execution)
@@ -119,6 +120,7 @@ class SubjectEngine:
         for name, count in step["scheduled"]:
             computed = step["computed"][name]
             blocks = step["new_blocks"][name] or [()] * groups
+            drafts, padded = step["drafts"].get(name, (0, False))
             chunks.append(
                 Chunk(
                     request=name,
@@ -127,6 +129,8 @@ class SubjectEngine:
                     count=count,
                     starts=name in step["starts"],
                     new_blocks=tuple(tuple(table) for table in blocks),
+                    drafts=min(drafts, count - 1),
+                    rejected=min(drafts, count - 1) if padded else 0,
                 )
             )
         synchronous = (load for admission in admissions for load in admission.loads if not load.asynchronous)
@@ -235,6 +239,7 @@ class SubjectEngine:
             tables=as_tables(shown["tables"]),
             loads=self.loads.get(name, ()),
             started=status is Status.RUNNING,
+            drafts=shown["drafts"],
         )
 
 

@@ -7,6 +7,7 @@ import pytest
 from model.configuration import Eviction, GroupKind
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
+from properties.events import speculation
 from properties.features import Feature
 from properties.judge import events
 from subjects.courses import policy_of, rules_on_a_subject
@@ -103,6 +104,16 @@ def test_no_decision_differs_with_context_parallelism(
 ) -> None:
     met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
     assert {"LOCAL-HIT", "UNALIGNED-RESUME", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
+
+
+@on_the_newest
+@with_and_without_a_window
+@pytest.mark.parametrize("others", [frozenset[Feature](), frozenset({Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS})])
+def test_no_decision_differs_with_drafts(
+    process: SubjectProcess, second_attention: GroupKind | None, others: frozenset[Feature]
+) -> None:
+    met = what_is_met(process, second_attention, Eviction.LRU, others | {Feature.SPECULATION})
+    assert {event.id for event in speculation.ENTRIES} <= met
 
 
 @on_the_newest
