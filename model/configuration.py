@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import cached_property
 
 import attrs
 
@@ -138,7 +139,7 @@ class Group:
                 f"a {self.kind.value} group on {self.ranks} ranks; context parallelism shards full attention only"
             )
 
-    @property
+    @cached_property
     def recurrent(self) -> bool:
         """Whether the group keeps a recurrent state instead of attention KV."""
         return self.kind is GroupKind.MAMBA
@@ -161,8 +162,16 @@ class Configuration:
     are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
     from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
 
+    Before a policy's decision is carried out, other rules may change it. A model with a `replay_window` runs that many
+    tokens at the end of a hit again (vLLM: `prefix_replay_tokens`), and with `auxiliary_outputs` a hit reaches no
+    further than outputs of the routed experts are kept (vLLM: `AuxOutputSchedulerConnector`; see model/adjustment.py).
+
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
+
+    `drafts` is how many draft tokens a step verifies behind the next token of a request (vLLM:
+    `num_speculative_tokens`); each recurrent group of a request has as many scratch blocks (`num_speculative_blocks`).
+    They come from the draft model if some group holds its layers, else from the text (n-gram).
     """
 
     groups: tuple[Group, ...]
@@ -177,6 +186,9 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    drafts: int = 0
+    replay_window: int = 0
+    auxiliary_outputs: bool = False
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -186,12 +198,12 @@ class Configuration:
     def __attrs_post_init__(self) -> None:
         _check(self)
 
-    @property
+    @cached_property
     def scheduler_block(self) -> int:
         """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
 
-    @property
+    @cached_property
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
@@ -207,35 +219,41 @@ class Configuration:
         wide = sharded or self.mamba_block > self.hash_block
         return wide and all(group.block == self.hash_block for group in whole)
 
-    @property
+    @cached_property
     def context_ranks(self) -> int:
         """Context-parallel ranks over which attention is sharded (vLLM: `decode_context_parallel_size`)."""
         return max(group.ranks for group in self.groups)
 
-    @property
+    @cached_property
     def hit_alignment(self) -> int:
         """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
         return self.hash_block if self.fine_grained else self.scheduler_block
 
-    @property
+    @cached_property
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
 
-    @property
+    @cached_property
     def copied_before_load(self) -> int:
         """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
         if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
             return 0
         return self.mamba_block or 0
 
-    @property
+    @cached_property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
-        flight for the state at its end, and a checkpoint."""
-        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
+        flight for the state at its end, a checkpoint, and scratch blocks."""
+        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None) + self.drafts
 
     @property
+    def lookahead(self) -> int:
+        """Tokens past those of a step for which attention has room, for a draft model writes there (vLLM:
+        `num_lookahead_tokens`)."""
+        return self.drafts if self.has_draft_model else 0
+
+    @cached_property
     def chunk_grid(self) -> int | None:
         """The multiples, in tokens, on which prefill chunks end; None where they may end anywhere."""
         if self.state_mode is StateMode.ALL:
@@ -267,7 +285,7 @@ class Configuration:
             first += block
         return (*range(first, end, block), end)
 
-    @property
+    @cached_property
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 
@@ -280,12 +298,12 @@ class Configuration:
         full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
         return tuple(tuple(merged[group]) for group in full_first)
 
-    @property
+    @cached_property
     def has_draft_model(self) -> bool:
         """Whether some group holds layers of a draft model."""
         return any(group.draft for group in self.groups)
 
-    @property
+    @cached_property
     def dropping(self) -> frozenset[int]:
         """Groups that drop the last block of a hit: a spec drops as a whole. Of Mamba groups among them only the flag
         has effects (`MambaManager.find_longest_cache_hit` never drops)."""
@@ -297,7 +315,7 @@ class Configuration:
             index for spec in self.specs if any(self.groups[index].draft for index in spec) for index in spec
         )
 
-    @property
+    @cached_property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
         second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1
@@ -342,6 +360,13 @@ def _check(configuration: Configuration) -> None:
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
         )
+    if configuration.replay_window < 0:
+        raise ConfigurationError(f"a replay window of {configuration.replay_window} tokens; use 0 or more")
+    if configuration.replay_window and any(group.kind is not GroupKind.FULL_ATTENTION for group in groups):
+        raise UnsupportedConfiguration(
+            "a replay window beside recurrent states or windows: a model that has one caches full attention only, and "
+            "what it runs again for is not cached"
+        )
     plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
     if configuration.steps_in_flight > 1 and not plain_states:
         raise UnsupportedConfiguration("states in every block and internal checkpoints: use one step in flight")
@@ -352,6 +377,23 @@ def _check(configuration: Configuration) -> None:
             raise UnsupportedConfiguration("internal checkpoints are modelled in align mode, by the rules of 0.32")
     if configuration.state_mode is StateMode.ALL and configuration.release.reservation is not Reservation.BY_TAKING:
         raise UnsupportedConfiguration("states in every block are not estimated; use reservation by taking")
+    if configuration.drafts < 0:
+        raise ConfigurationError(f"{configuration.drafts} drafts in a step; use 0 or more")
+    if configuration.budget <= configuration.drafts:
+        raise ConfigurationError(
+            f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
+            "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
+        )
+    if configuration.drafts and (configuration.steps_in_flight > 1 or not plain_states):
+        raise UnsupportedConfiguration(
+            "drafts with several steps in flight, states in every block or internal checkpoints; use one without the "
+            "other"
+        )
+    if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
+        raise UnsupportedConfiguration(
+            f"{configuration.drafts} drafts and Mamba blocks of {configuration.mamba_block} tokens: one step may pass "
+            "two boundaries, and only one state is copied back; use fewer drafts"
+        )
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

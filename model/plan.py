@@ -109,7 +109,9 @@ class Copy:
 class Chunk:
     """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
 
-    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended.
+    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
+    first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays. The
+    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong.
     """
 
     request: str
@@ -118,14 +120,22 @@ class Chunk:
     count: int
     starts: bool
     new_blocks: tuple[Table, ...]
+    drafts: int = 0
+    rejected: int = 0
+    rerun: int = 0
 
     @property
     def end(self) -> int:
         """Boundary after the chunk, in tokens."""
         return self.computed + self.count
 
+    @property
+    def settled(self) -> int:
+        """Boundary up to which its tokens turn out to be right."""
+        return self.end - self.rejected
 
-@attrs.frozen
+
+@attrs.frozen(slots=False)
 class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 

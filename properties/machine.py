@@ -24,6 +24,7 @@ from model.actions import (
     Execute,
     FailedBlock,
     Preempt,
+    RejectedDrafts,
     Reset,
     Schedule,
     Step,
@@ -43,12 +44,11 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
-from properties.strategies import MOST_OUTPUT, answers, configurations, cut, longest_text, prompts
+from properties.strategies import answers, configurations, cut, longest_text, most_output, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
 _RARELY = st.sampled_from([False, False, True])
-_OUTPUTS = st.integers(1, MOST_OUTPUT)
 
 MOST_REQUESTS = 6
 """Requests that arrive in one run."""
@@ -203,9 +203,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         assert self.configuration is not None
         number = len(self.texts) + 1
         prompt = data.draw(prompts(self.configuration, tuple(self.texts.values()), f"t{number}"))
-        output = (Segment(f"o{number}", data.draw(_OUTPUTS)),)
+        output = (Segment(f"o{number}", data.draw(st.integers(1, most_output(self.configuration)))),)
         self.texts[f"r{number}"] = prompt + output
-        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration))))
+        skips = Feature.SKIPPED_READING in self.campaign.features and data.draw(_RARELY)
+        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration)), skips))
 
     @precondition(lambda self: self._can_arrive)
     @rule(data=st.data())
@@ -295,8 +296,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @precondition(lambda self: self._alive and self._objects())
     @rule(data=st.data())
     def evict_object(self, data: st.DataObject) -> None:
-        """A store loses one object, whatever else it has of the same prefix."""
-        self._act(data.draw(st.sampled_from(self._objects())))
+        """A store loses one object, or one of two ranks its part, whatever else it has of the same prefix."""
+        self._act(attrs.evolve(data.draw(st.sampled_from(self._objects())), rank=len(self.actions) % 2))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
     @rule(data=st.data())
@@ -412,6 +413,24 @@ class InFlightMachine(EngineMachine):
         self._act(Abort(loading[-1]))
         self.arrive(data)
         self._act(Schedule())
+
+
+class SpeculationMachine(EngineMachine):
+    """A run in which steps may verify drafts."""
+
+    @precondition(lambda self: self._alive and any(self._drafts.values()))
+    @rule(data=st.data())
+    def reject_drafts(self, data: st.DataObject) -> None:
+        """A step in which some drafts are wrong; in others all are right, as far as the output goes."""
+        wrong = [
+            RejectedDrafts(name, data.draw(st.integers(0, drafts))) for name, drafts in self._drafts.items() if drafts
+        ]
+        self._act(Step(rejected=tuple(each for each in wrong if each.drafts)))
+
+    @property
+    def _drafts(self) -> dict[str, int]:
+        assert self.system is not None
+        return {name: request.drafts for name, request in self.system.scheduler.requests.items()}
 
 
 def has_gone_wrong(observation: Observation) -> bool:

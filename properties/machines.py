@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from model.actions import Abort, Arrive, EndLoad, Execute, Preempt, Schedule, Step
 from model.request import Status
 from properties.features import Feature
-from properties.machine import Campaign, EngineMachine, InFlightMachine
+from properties.machine import Campaign, EngineMachine, InFlightMachine, SpeculationMachine
 
 _STEPS = st.integers(1, 3)
 
@@ -52,17 +52,12 @@ class InterruptedMachine(EngineMachine):
             self._act(Schedule() if self._may_schedule_ahead else Step())
 
 
-class InterruptedInFlightMachine(InterruptedMachine, InFlightMachine):
-    """The same, with several steps in flight."""
-
-
 def machine_for(campaign: Campaign) -> type[EngineMachine]:
     """The machine class of a campaign."""
-    machines: dict[tuple[bool, bool], type[EngineMachine]] = {
-        (False, False): EngineMachine,
-        (False, True): InFlightMachine,
-        (True, False): InterruptedMachine,
-        (True, True): InterruptedInFlightMachine,
+    machines: dict[Feature, type[EngineMachine]] = {
+        Feature.STEPS_IN_FLIGHT: InFlightMachine,
+        Feature.SPECULATION: SpeculationMachine,
+        Feature.INTERRUPTIONS: InterruptedMachine,
     }
-    base = machines[Feature.INTERRUPTIONS in campaign.features, Feature.STEPS_IN_FLIGHT in campaign.features]
-    return type("EngineRun", (base,), {"campaign": campaign})
+    bases = tuple(machine for feature, machine in machines.items() if feature in campaign.features)
+    return type("EngineRun", bases or (EngineMachine,), {"campaign": campaign})

@@ -31,6 +31,15 @@ MOST_OUTPUT = 3
 """Most output tokens of a request."""
 
 
+MOST_DRAFTS = 3
+"""Most drafts of a step."""
+
+
+def most_output(configuration: Configuration) -> int:
+    """Most output tokens of a request: more where a step may sample several."""
+    return MOST_OUTPUT + configuration.drafts
+
+
 def longest_text(configuration: Configuration) -> int:
     """Most tokens of one request, prompt and output."""
     return LONGEST_TEXT * configuration.scheduler_block
@@ -117,6 +126,7 @@ _STEPS = st.sampled_from([2, 2, 1, 3])
 _LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _CHUNKS = st.sampled_from([2, 1, 3])
 _DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
+_WINDOWS = st.sampled_from([3, 1, 4, 0])
 _RANKS = st.sampled_from([1, 2, 3])
 _RETENTIONS = st.sampled_from([None, 0, 1, 2])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
@@ -164,9 +174,17 @@ def configurations(
         # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
         rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
         scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
+    if Feature.AUXILIARY_OUTPUTS in features:
+        scratch = attrs.evolve(scratch, auxiliary_outputs=not draw(_MOSTLY))
+    if Feature.PREFIX_REPLAY in features and all(group.kind is GroupKind.FULL_ATTENTION for group in groups):
+        scratch = attrs.evolve(scratch, replay_window=draw(_WINDOWS))
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
+    if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
+        most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
+        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,
@@ -175,13 +193,13 @@ def configurations(
         "3": 3 * unit,
         "2 and 1 token": 2 * unit + 1,
     }
-    budget = budgets[draw(_BUDGETS)]
+    budget = max(budgets[draw(_BUDGETS)], 1 + scratch.drafts)
     pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(_POOLS) // 4
     return attrs.evolve(
         scratch,
         pool_blocks=pool,
         budget=budget,
-        connector=draw(connectors(cell.contract, fixed_leaf, features)),
+        connector=draw(connectors(cell.contract, fixed_leaf, features)) if not scratch.replay_window else None,
         eviction=eviction,
         worker_order=cell.worker_order,
         load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
@@ -216,7 +234,7 @@ def prompts(
 ) -> tuple[Segment, ...]:
     """A prefix of an earlier request's text, cut anywhere or on a boundary, then mostly new tokens called `text`."""
     unit = configuration.hash_block
-    longest = longest_text(configuration) - MOST_OUTPUT
+    longest = longest_text(configuration) - most_output(configuration)
     shared: tuple[Segment, ...] = ()
     shares = draw(_MOSTLY)
     if earlier and shares:
