@@ -203,6 +203,11 @@ def leaf_class(base: Any) -> Any:
         def supports_divergent_local_hybrid_hits(self) -> bool:
             return bool(self.claims)
 
+        @property
+        def requires_kv_delivery(self) -> bool:
+            # A cache: what it does not save is only missed. Else output in flight is dropped at each preemption.
+            return False
+
         def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
             script = SCRIPTS.get((self.name, request.request_id), [[0, False]])
             tokens, asynchronous = script.pop(0) if len(script) > 1 else script[0]

@@ -72,7 +72,7 @@ def is_known(configuration: Configuration, group: int, boundary: int) -> bool:
 
 def model_admissions(observation: Observation) -> list[dict[str, Any]]:
     """What the model decided for each request that it admitted in the step, and what it told which leaf to load where.
-    How far an attention group's own hit reaches matters to a load alone."""
+    How far a group's own hit reaches a subject does not show, only its columns, which may be null."""
     return [
         {
             "request": admission.decision.request,
@@ -85,7 +85,6 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
                 {
                     "leaf": load.leaf.name,
                     "tokens": load.end - load.start,
-                    "attention hits": _of_attention(observation.before.configuration, load.local),
                     "tables": load.tables,
                 }
                 for load in admission.loads
@@ -98,7 +97,7 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
 def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[dict[str, Any]]:
     """The same of the subject; requests that were loaded before and are now run are not looked up again."""
     asked = {request: at for request, at, tokens, _ in step["asked"] if tokens is not None}
-    before, configuration = observation.before.scheduler.requests, observation.before.configuration
+    before = observation.before.scheduler.requests
     return [
         {
             "request": attempt["request"],
@@ -108,7 +107,6 @@ def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[d
                 {
                     "leaf": leaf,
                     "tokens": tokens,
-                    "attention hits": _of_attention(configuration, own_hits(configuration, attempt)),
                     "tables": as_tables(attempt["tables"]),
                 }
                 for leaf, request, tokens in step["told"]
@@ -123,14 +121,9 @@ def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[d
 
 
 def own_hits(configuration: Configuration, attempt: dict[str, Any]) -> tuple[int, ...]:
-    """Up to which boundary, L at most, each group has hit blocks of an admission."""
+    """Up to which boundary, L at most, each group has columns of an admission."""
     hits = zip(attempt["hits"], configuration.groups, strict=True)
     return tuple(min(len(table) * group.block, attempt["local"]) for table, group in hits)
-
-
-def _of_attention(configuration: Configuration, reached: tuple[int, ...]) -> list[int]:
-    """Of recurrent groups a load needs to know nothing: it fills the column of its end."""
-    return [boundary for boundary, group in zip(reached, configuration.groups, strict=True) if not group.recurrent]
 
 
 def as_tables(tables: Any) -> tuple[Table, ...]:
