@@ -75,6 +75,8 @@ def courses_on(release: str) -> tuple[Course, ...]:
             (TAILS, {None: 8, SLIDING_WINDOW: 1}),
             (SPARSE_TAILS, {None: 3}),
             (DRAFTS, {None: 1, SLIDING_WINDOW: 1}),
+            (STEPS, {None: 1, SLIDING_WINDOW: 1}),
+            (STEPS | TAILS, {None: 3}),
         ]
     return tuple(
         Course(second, eviction, features, traces)

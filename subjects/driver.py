@@ -619,6 +619,7 @@ class Engine:
                     "status": self._status(request),
                     "tokens": request.num_tokens,
                     "computed": request.num_computed_tokens,
+                    "dropped": self._drops_output(request),
                     "tables": self._manager.get_block_ids(name),
                 }
                 for name, request in scheduler.requests.items()
@@ -629,6 +630,9 @@ class Engine:
             "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
+            "deferred": sorted(
+                block.block_id for _, blocks in getattr(scheduler, "deferred_frees", ()) for block in blocks
+            ),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
 
@@ -636,6 +640,10 @@ class Engine:
         """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
         scheduler = self._scheduler
         return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
+
+    def _drops_output(self, request: Any) -> bool:
+        """Whether what its steps in flight put out is dropped."""
+        return bool(getattr(request, "num_stale_output_tokens", 0) and getattr(request, "drop_stale_output", False))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)

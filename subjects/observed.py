@@ -12,6 +12,7 @@ from model.errors import UnsupportedConfiguration
 from model.plan import Table
 from model.pool import Label
 from model.request import Request, Status
+from model.scheduler import Scheduler
 from model.system import Observation, System
 
 STATUS = {
@@ -148,7 +149,13 @@ def model_state(system: System) -> dict[str, Any]:
         "references": pool.refs,
         "free": pool.free,
         "free count": len(pool.free),
+        "deferred": deferred(scheduler),
     }
+
+
+def deferred(scheduler: Scheduler) -> tuple[int, ...]:
+    """Blocks that are free once steps in flight have executed, by number."""
+    return tuple(sorted([*scheduler.copied, *(block for step in scheduler.in_flight for block in step.freed)]))
 
 
 def _model_request(request: Request) -> tuple[str, int, int | None]:
@@ -191,7 +198,7 @@ class SubjectState:
                     self.state[what] = (0, *value[1:])
                 case "free count":
                     self.state[what] = value
-                case "running" | "waiting" | "skipped" | "free":
+                case "running" | "waiting" | "skipped" | "free" | "deferred":
                     self.state[what] = tuple(value)
         return self.state
 
