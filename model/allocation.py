@@ -197,4 +197,5 @@ def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
         held=(),
         checkpoint=None,
         last_state=None,
+        rerun_to=0,
     )

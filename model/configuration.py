@@ -162,6 +162,10 @@ class Configuration:
     are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
     from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
 
+    Before a policy's decision is carried out, other rules may change it. A model with a `replay_window` runs that many
+    tokens at the end of a hit again (vLLM: `prefix_replay_tokens`), and with `auxiliary_outputs` a hit reaches no
+    further than outputs of the routed experts are kept (vLLM: `AuxOutputSchedulerConnector`; see model/adjustment.py).
+
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
     """
@@ -178,6 +182,8 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    replay_window: int = 0
+    auxiliary_outputs: bool = False
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -342,6 +348,13 @@ def _check(configuration: Configuration) -> None:
         raise ConfigurationError(
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
+        )
+    if configuration.replay_window < 0:
+        raise ConfigurationError(f"a replay window of {configuration.replay_window} tokens; use 0 or more")
+    if configuration.replay_window and any(group.kind is not GroupKind.FULL_ATTENTION for group in groups):
+        raise UnsupportedConfiguration(
+            "a replay window beside recurrent states or windows: a model that has one caches full attention only, and "
+            "what it runs again for is not cached"
         )
     plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
     if configuration.steps_in_flight > 1 and not plain_states:

@@ -253,9 +253,10 @@ def _aligned_common(policy: Policy, views: tuple[SpecView, ...], common: int, un
     return common
 
 
-def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
-    """Look up `prefix` in every group, each on its own and all together."""
-    cap = policy.cap(len(prefix))
+def look_up(
+    policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup, cap: int
+) -> LocalLookup:
+    """Look up the first `cap` tokens of `prefix` in every group, each on its own and all together."""
     views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
     reconciled = reconcile(policy, views, cap)
     hits = [0 if _looked_up_by_rank(configuration, view, lookup) else view.hit for view in views]

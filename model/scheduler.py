@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from model.adjustment import kept_for_later
 from model.allocation import free, retire
 from model.configuration import Configuration, LoadFailure
 from model.connector import leaves_of
@@ -23,6 +24,7 @@ from model.release import (
 )
 from model.request import Request, Status
 from model.store import Store
+from model.tokens import Prefix
 from model.values import evolve
 
 
@@ -34,6 +36,7 @@ class Scheduler:
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
     each leaf that keeps objects. `in_flight` are the steps that were planned and not executed yet, the oldest first.
     `copied` are blocks that are held for the copies of a step that ran nothing.
+    `outputs` are prefixes of requests that have lost their blocks, up to which auxiliary outputs are kept.
     """
 
     configuration: Configuration
@@ -46,6 +49,7 @@ class Scheduler:
     stores: Mapping[str, Store] = attrs.Factory(dict)
     in_flight: tuple[InFlight, ...] = ()
     copied: tuple[int, ...] = ()
+    outputs: frozenset[Prefix] = frozenset()
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
@@ -82,7 +86,7 @@ def empty_stores(configuration: Configuration) -> dict[str, Store]:
 def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Scheduler:
     """Free all blocks of a running request and put it back in front of the waiting queue. The output of its chunks in
     flight is still delivered, before it runs again, unless it is to be dropped."""
-    scheduler = _free_blocks(scheduler, name)
+    scheduler = _free_blocks(_with_outputs(scheduler, name), name)
     request = scheduler.requests[name]
     request = evolve(
         request,
@@ -98,6 +102,15 @@ def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Sc
         waiting=(name, *scheduler.waiting),
         dropped=(*scheduler.dropped, name),
     )
+
+
+def _with_outputs(scheduler: Scheduler, name: str) -> Scheduler:
+    """The auxiliary outputs of a request that loses its blocks are kept, where some are needed."""
+    configuration = scheduler.configuration
+    if not configuration.auxiliary_outputs or scheduler.requests[name].status is Status.ABORTED_LOADING:
+        return scheduler
+    kept = kept_for_later(configuration, scheduler.pool, scheduler.requests[name])
+    return attrs.evolve(scheduler, outputs=scheduler.outputs | kept)
 
 
 def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
@@ -150,6 +163,7 @@ def _cancelled(step: InFlight, name: str) -> InFlight:
 
 def finish(scheduler: Scheduler, name: str) -> Scheduler:
     """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
+    scheduler = _with_outputs(scheduler, name)
     request = scheduler.requests[name]
     if request.status is Status.LOADING:
         aborted = evolve(request, status=Status.ABORTED_LOADING, prefilling=False)

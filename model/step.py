@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 from model import saving
+from model.adjustment import outputs_of, rerun_tokens
 from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
@@ -217,6 +218,9 @@ class Step:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self._hide(states)
             self._plan_saves(request, request.computed, states)
+            rerun = rerun_tokens(self.scheduler.configuration, request.computed)
+            if rerun:
+                request = attrs.evolve(request, computed=request.computed - rerun, rerun_to=request.computed)
             # On a full hit the last token is run again, for logits.
             request = evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
@@ -240,7 +244,7 @@ class Step:
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request, copies = self._extended(request, request.computed + count)
+        pool, request, copies = self._extended(request, max(request.rerun_to, request.computed + count))
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
@@ -251,9 +255,9 @@ class Step:
         """Admit a request with nothing computed; True if it has to wait, for an answer or for its load."""
         configuration = self.scheduler.configuration
         stores = self.scheduler.stores
-        decision, request = decide(
-            configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name], stores
-        )
+        request = self.scheduler.requests[name]
+        outputs = outputs_of(configuration, self.scheduler.pool, self.scheduler.outputs, request)
+        decision, request = decide(configuration, self.policy, self.scheduler.pool, request, stores, outputs)
         self.scheduler = self.scheduler.with_request(request)
         if decision is None:
             self.asked_again.append(name)
@@ -307,7 +311,7 @@ class Step:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
-            self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
+            self.scheduler.configuration, self.scheduler.pool, before, max(before.rerun_to, before.computed + count)
         )
         self._hide(states)
         end = request.computed + count
@@ -318,6 +322,7 @@ class Step:
             count=count,
             starts=not request.started,
             new_blocks=new_blocks,
+            rerun=max(0, min(count, request.rerun_to - request.computed)),
         )
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)

@@ -346,5 +346,5 @@ def _reset(system: System) -> System:
             "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
         )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    scheduler, worker = reset_stores(evolve(system.scheduler, pool=emptied), system.worker)
+    scheduler, worker = reset_stores(evolve(system.scheduler, pool=emptied, outputs=frozenset()), system.worker)
     return evolve(system, scheduler=scheduler, worker=worker)

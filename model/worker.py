@@ -122,7 +122,7 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
     written = {
         mirror.block(index, column)
         for index, group in enumerate(configuration.groups)
-        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+        for column in columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
     }
     return written - {NULL_BLOCK}
 
@@ -274,8 +274,8 @@ class _Execution:
         """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            first = spec.sees_from(chunk.computed)
-            for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
+            first, anew = spec.sees_from(chunk.computed), chunk.computed + chunk.rerun
+            for start, end in ((first, chunk.computed), (chunk.computed, anew), (anew, chunk.end)):
                 for column, needed in _columns_of(chunk, group, spec.block, start, end):
                     read = mirror.block(group, column)
                     if read == NULL_BLOCK or not self.memory.holds(read, needed):
@@ -292,18 +292,19 @@ class _Execution:
             reason = Reason.UNWRITTEN
         else:
             reason = Reason.WRONG_CONTENT
-        return BadRead(chunk.request, needed.group, column, block, needed, found, chunk.computed, chunk.starts, reason)
+        anew = chunk.computed + chunk.rerun
+        return BadRead(chunk.request, needed.group, column, block, needed, found, anew, chunk.starts, reason)
 
     def _attention_writes(self, chunk: Chunk) -> Iterator[tuple[int, AttentionKV]]:
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            for column, written in _columns_of(chunk, group, spec.block, chunk.computed, chunk.end):
+            for column, written in _columns_of(chunk, group, spec.block, chunk.computed + chunk.rerun, chunk.end):
                 yield mirror.block(group, column), written
 
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            for column in columns_written(chunk.computed, chunk.end, spec.block, spec.recurrent):
+            for column in columns_written(chunk.computed + chunk.rerun, chunk.end, spec.block, spec.recurrent):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 

@@ -75,11 +75,18 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STEPS_IN_FLIGHT, Feature.FAILED_BLOCKS}),
+        frozenset(
+            {
+                Feature.STEPS_IN_FLIGHT,
+                Feature.FAILED_BLOCKS,
+                Feature.SKIPPED_READING,
+                Feature.PREFIX_REPLAY,
+            }
+        ),
     ),
 )
 """What the longer profiles run beside the plain model: features that go together, each in the widest cell where vLLM's

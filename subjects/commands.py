@@ -77,6 +77,7 @@ class Commands:
                         said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
                         for said in action.answers
                     },
+                    "skip_reading": action.skip_reading,
                 }
             case Step() | Drain() | Schedule():
                 return {"budget": action.budget}

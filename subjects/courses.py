@@ -93,7 +93,7 @@ def is_compared(release: str, course: Course) -> bool:
     return number_of(release) >= (0, 27) and not untrimmed
 
 
-NOT_DRAWN = frozenset({"SYNCHRONOUS-LOAD-FAILED"})
+NOT_DRAWN = frozenset({"SYNCHRONOUS-LOAD-FAILED", "ROLLED-BACK-IN-FLIGHT"})
 """Events that no trace here brings about: no release recovers from such a failure as the model does, with several
 groups (see `Recovery`)."""
 

@@ -16,13 +16,21 @@ from typing import Any
 import attrs
 
 from model.actions import Preempt, Reset
+from model.adjustment import takes_nothing
 from model.policy import Policy
 from model.release import Reservation
 from model.system import Observation, initial
 from model.trace import Trace
 from subjects.commands import Commands
 from subjects.model_run import ModelRun, model_run
-from subjects.observed import SubjectState, build_arguments, model_admissions, model_state, subject_admissions
+from subjects.observed import (
+    SubjectState,
+    asked_again,
+    build_arguments,
+    model_admissions,
+    model_state,
+    subject_admissions,
+)
 from subjects.process import Failure, Reply, SubjectProcess
 
 
@@ -190,7 +198,8 @@ class _Comparing:
         ours = model_admissions(observation)
         both = min(len(ours), len(theirs))
         put_off = [attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"]
-        unknown = [request for request, _, tokens, _ in step["asked"] if tokens is None]
+        requests, configuration = observation.before.scheduler.requests, observation.before.configuration
+        waiting_for_an_answer = [name for name in asked_again(step) if not takes_nothing(configuration, requests[name])]
         no_blocks: list[list[int]] = [[]] * len(observation.before.configuration.groups)
         comparisons: tuple[tuple[str, object, object], ...] = (
             ("preempted", sorted(observation.preempted), sorted(set(step["preempted"]) - self.preempted_before)),
@@ -207,7 +216,7 @@ class _Comparing:
             ),
             ("admissions", ours, theirs),
             ("put off", list(observation.put_off), put_off),
-            ("asked again", list(observation.asked_again), unknown),
+            ("asked again", list(observation.asked_again), waiting_for_an_answer),
             (
                 "new blocks",
                 {chunk.request: [list(table) for table in chunk.new_blocks] for chunk in plan.chunks},

@@ -163,6 +163,13 @@ class Vllm:
         finally:
             self.scheduler.KVCacheManager = manager
 
+    def auxiliary_connector(self, manager: Any, connector: Any) -> Any:
+        """vLLM's own connector for auxiliary outputs; the outputs themselves, which a worker has, are nobody's here."""
+        module = import_module("vllm.distributed.aux_output_connector.connector")
+        made = module.AuxOutputSchedulerConnector(manager, connector)
+        made.take_output = lambda request, output: None
+        return made
+
     def transfer_config(self, connector: dict[str, Any] | None, load_failure: str) -> Any:
         """The connector tree as vLLM is configured with it."""
         if connector is None:
@@ -274,6 +281,8 @@ class Engine:
         steps_in_flight: int = 1,
         load_failure: str = "recompute",
         retention: int | None = None,
+        replay_window: int = 0,
+        auxiliary_outputs: bool = False,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -324,6 +333,12 @@ class Engine:
             )
         self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = any(group["draft"] for group in groups)
         self._manager = self._scheduler.kv_cache_manager
+        if replay_window:
+            if not hasattr(self._scheduler, "prefix_replay_tokens"):
+                raise ValueError("this release runs nothing of a hit again")
+            self._scheduler.prefix_replay_tokens = replay_window
+        if auxiliary_outputs:
+            self._scheduler.aux_output_connector = vllm.auxiliary_connector(self._manager, self._scheduler.connector)
         self._pool = self._manager.block_pool
         self._hash_block = hash_block
         self._hasher = vllm.cache_utils.get_request_block_hasher(hash_block, vllm.hashing.sha256)
@@ -338,9 +353,18 @@ class Engine:
         self._observe()
         return self._state()
 
-    def arrive(self, request: str, prompt: list[int], output: list[int], answers: dict[str, Any]) -> dict[str, Any]:
+    def arrive(
+        self,
+        request: str,
+        prompt: list[int],
+        output: list[int],
+        answers: dict[str, Any],
+        skip_reading: bool = False,
+    ) -> dict[str, Any]:
         """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
-        sampling = self._vllm.sampling.SamplingParams(max_tokens=len(output), ignore_eos=True)
+        sampling = self._vllm.sampling.SamplingParams(
+            max_tokens=len(output), ignore_eos=True, skip_reading_prefix_cache=skip_reading
+        )
         for leaf, script in answers.items():
             SCRIPTS[leaf, request] = [list(answer) for answer in script]
         arrived = call(

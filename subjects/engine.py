@@ -28,7 +28,7 @@ from model.system import Observation, System, initial
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 from subjects.commands import Commands
-from subjects.observed import STATUS, as_tables, build_arguments, is_known, own_hits
+from subjects.observed import STATUS, as_tables, asked_again, build_arguments, is_known, own_hits
 from subjects.process import Failure, SubjectProcess
 
 
@@ -107,7 +107,7 @@ class SubjectEngine:
             planned=plan,
             admissions=admissions,
             put_off=tuple(attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"),
-            asked_again=tuple(request for request, _, tokens, _ in step["asked"] if tokens is None),
+            asked_again=tuple(asked_again(step)),
             preempted=tuple(step["preempted"]),
         )
 
@@ -162,6 +162,7 @@ class SubjectEngine:
             self.system.scheduler.pool,
             tokens,
             PER_GROUP if attempt["per_group"] else COMMON,
+            self.policy.cap(len(tokens)),
         )
         decision = Decision(
             request=name,

@@ -92,6 +92,8 @@ def random_run(
     for _ in range(actions):
         arrived = bool(done) and isinstance(done[-1], Arrive)
         action = _action(rng, system, texts, arrived=arrived)
+        if Feature.SKIPPED_READING in features and isinstance(action, Arrive):
+            action = attrs.evolve(action, skip_reading=rng.random() < 0.3)
         try:
             system, seen = apply(system, policy, action)
         except IllegalAction:
@@ -142,6 +144,9 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         groups = [attrs.evolve(group, block=unit) for group in groups]
         groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
         rng.shuffle(groups)
+    if Feature.PREFIX_REPLAY in features:
+        groups = [group for group in groups if group.kind is GroupKind.FULL_ATTENTION]
+        groups = groups + [Group(GroupKind.FULL_ATTENTION, 2 * groups[0].block)] * (len(set(groups)) < 2)
     if Feature.CONTEXT_PARALLEL in features:
         ranks = rng.choice([2, 2, 3])
         full = GroupKind.FULL_ATTENTION
@@ -157,7 +162,12 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
                 groups[index] = attrs.evolve(group, draft=True)
     steps = 2 if Feature.STEPS_IN_FLIGHT in features else 1
     varied = attrs.evolve(
-        configuration, groups=tuple(groups), pool_blocks=configuration.pool_blocks * 2, steps_in_flight=steps
+        configuration,
+        groups=tuple(groups),
+        pool_blocks=configuration.pool_blocks * 2,
+        auxiliary_outputs=Feature.AUXILIARY_OUTPUTS in features,
+        replay_window=unit * rng.choice([1, 2, 3]) + rng.choice([0, 1]) if Feature.PREFIX_REPLAY in features else 0,
+        steps_in_flight=steps,
     )
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
@@ -200,9 +210,9 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
     roll = rng.random()
     if roll < 0.03 and requests:
         return Abort(rng.choice(list(requests)))
-    if roll < 0.05:
-        return Preempt()
     if roll < 0.06:
+        return Preempt()
+    if roll < 0.07:
         return Reset()
     if roll < 0.3 and system.configuration.eviction is Eviction.ADVERSARIAL:
         labels = list(system.scheduler.pool.cached)

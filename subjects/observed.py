@@ -47,6 +47,8 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "steps_in_flight": configuration.steps_in_flight,
         "load_failure": configuration.load_failure.value,
         "retention": configuration.retention,
+        "replay_window": configuration.replay_window,
+        "auxiliary_outputs": configuration.auxiliary_outputs,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 
@@ -97,7 +99,7 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
 
 def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[dict[str, Any]]:
     """The same of the subject; requests that were loaded before and are now run are not looked up again."""
-    asked = {request: at for request, at, tokens, _ in step["asked"] if tokens is not None}
+    asked = {request: at for request, at, _, _ in step["asked"]}
     before = observation.before.scheduler.requests
     return [
         {
@@ -119,6 +121,12 @@ def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[d
         and attempt["outcome"] == "allocated"
         and (attempt["request"] in asked or not before[attempt["request"]].computed)
     ]
+
+
+def asked_again(step: dict[str, Any]) -> list[str]:
+    """Requests that wait for an answer. One that reads nothing is tried without."""
+    tried = {attempt["request"] for attempt in step["attempts"]}
+    return [request for request, _, tokens, _ in step["asked"] if tokens is None and request not in tried]
 
 
 def own_hits(configuration: Configuration, attempt: dict[str, Any]) -> tuple[int, ...]:

@@ -124,6 +124,19 @@ def test_what_is_judged_of_the_model_is_judged_of_the_subject_alone(process: Sub
     assert executed > 100
 
 
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize(
+    ("adjustment", "meets"),
+    [(Feature.AUXILIARY_OUTPUTS, {"OUTPUTS-MISSING"}), (Feature.PREFIX_REPLAY, {"HIT-RERUN", "SHORT-HIT"})],
+)
+def test_no_decision_differs_where_something_changes_an_answer(
+    process: SubjectProcess, adjustment: Feature, meets: set[str], eviction: Eviction
+) -> None:
+    met = what_is_met(process, None, eviction, frozenset({adjustment, Feature.SKIPPED_READING}))
+    assert meets | {"LOCAL-HIT", "READING-SKIPPED"} <= met
+
+
 class Deepest(Vllm028):
     """A wrong policy: the deepest hit of any group."""
 
