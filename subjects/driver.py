@@ -655,7 +655,10 @@ class Engine:
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "deferred": sorted(
-                block.block_id for _, blocks in getattr(scheduler, "deferred_frees", ()) for block in blocks
+                block.block_id
+                for _, blocks in getattr(scheduler, "deferred_frees", ())
+                for block in blocks
+                if block is not self._pool.null_block
             ),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }

@@ -10,7 +10,7 @@ from model.configuration import Configuration
 from model.connector import Connector, Leaf
 from model.errors import UnsupportedConfiguration
 from model.plan import Table
-from model.pool import Label
+from model.pool import NULL_BLOCK, Label
 from model.request import Request, Status
 from model.scheduler import Scheduler
 from model.system import Observation, System
@@ -163,7 +163,8 @@ def model_state(system: System) -> dict[str, Any]:
 
 def deferred(scheduler: Scheduler) -> tuple[int, ...]:
     """Blocks that are free once steps in flight have executed, by number."""
-    return tuple(sorted([*scheduler.copied, *(block for step in scheduler.in_flight for block in step.freed)]))
+    freed = (block for step in scheduler.in_flight for block in step.freed if block != NULL_BLOCK)
+    return tuple(sorted([*scheduler.copied, *freed]))
 
 
 def _model_request(request: Request) -> tuple[str, int, int | None]:
