@@ -19,12 +19,13 @@ from model.values import evolve
 class Work:
     """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
     then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
-    or one that was not."""
+    or one that was not. `padding` counts rows that were added without drafts, cut or not (see `DraftPadding`)."""
 
     tables: tuple[Table, ...] = ()
     published: tuple[int, ...] = ()
     states: frozenset[Label] = frozenset()
     samples: bool = False
+    padding: int = 0
 
 
 @attrs.frozen(slots=False)

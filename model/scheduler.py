@@ -93,6 +93,7 @@ def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Sc
         status=Status.WAITING,
         prefilling=False,
         placeholders=0,
+        drafts=0,
         stale=request.in_flight,
         drop_stale=bool(request.in_flight) and (drop_output or (request.drop_stale and request.stale > 0)),
     )

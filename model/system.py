@@ -41,6 +41,7 @@ from model.recovery import recover
 from model.request import Request, Status
 from model.reservation import Allotment, most_blocks
 from model.scheduler import Scheduler
+from model.speculation import with_drafts_verified
 from model.step import schedule
 from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
@@ -231,17 +232,19 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
-    step = evolve(step, plan=evolve(step.plan, loads=loads))
+    plan = with_drafts_verified(evolve(step.plan, loads=loads), action, system.texts)
+    step = evolve(step, plan=plan)
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     announced = (load for admission in step.admissions for load in admission.loads)
     scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
     worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
-    scheduler, sampled = output.settle(scheduler)
+    scheduler, sampled = output.settle(scheduler, step)
     recovered = recover(scheduler, step)
     scheduler, saved = saving.announce(recovered.scheduler, step.plan.saves, recovered.rolled_back)
     worker = working.save(worker, saved)
-    sampled = () if recovered.assertion else sampled
-    scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
+    if not recovered.assertion:
+        kept = {name: tokens for name, tokens in sampled.items() if name not in recovered.rolled_back}
+        scheduler = output.sample(scheduler, kept)
     assertion = system.assertion or recovered.assertion
     after = evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(

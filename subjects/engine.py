@@ -24,6 +24,7 @@ from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy
 from model.pool import Label, Pool
 from model.request import Request, Status
 from model.scheduler import Scheduler
+from model.speculation import with_drafts_verified
 from model.system import Observation, System, initial
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
@@ -113,13 +114,14 @@ class SubjectEngine:
 
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before, step = self.system, self.in_flight.pop(0)
-        worker, execution = working.execute(before.configuration, before.worker, step.plan)
+        plan = with_drafts_verified(step.plan, action, texts)
+        worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
         return Observation(
             action=action,
             before=before,
             after=self.system,
-            plan=step.plan,
+            plan=plan,
             execution=execution,
             started=step.admissions,
         )
@@ -131,6 +133,7 @@ class SubjectEngine:
         for name, count in step["scheduled"]:
             computed = step["computed"][name]
             blocks = step["new_blocks"][name] or [()] * groups
+            drafts, padded = step["drafts"].get(name, (0, False))
             chunks.append(
                 Chunk(
                     request=name,
@@ -139,6 +142,8 @@ class SubjectEngine:
                     count=count,
                     starts=name in step["starts"],
                     new_blocks=tuple(tuple(table) for table in blocks),
+                    drafts=min(drafts, count - 1),
+                    rejected=min(drafts, count - 1) if padded else 0,
                 )
             )
         synchronous = (load for admission in admissions for load in admission.loads if not load.asynchronous)
@@ -253,6 +258,7 @@ class SubjectEngine:
             in_flight=in_flight,
             stale=in_flight if shown["dropped"] else 0,
             drop_stale=shown["dropped"],
+            drafts=shown["drafts"],
         )
 
 

@@ -38,6 +38,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
                 "ranks": group.ranks,
                 "checkpoint": configuration.checkpoint_alignment,
                 "mode": configuration.state_mode.value,
+                "scratch": configuration.drafts,
             }
             for group in configuration.groups
         ],
@@ -47,6 +48,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "steps_in_flight": configuration.steps_in_flight,
         "load_failure": configuration.load_failure.value,
         "retention": configuration.retention,
+        "drafts": configuration.drafts,
         "replay_window": configuration.replay_window,
         "auxiliary_outputs": configuration.auxiliary_outputs,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),

@@ -8,6 +8,7 @@ import pytest
 from model.configuration import Eviction, GroupKind
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
+from properties.events import speculation
 from properties.features import Feature
 from properties.judge import events
 from subjects.conform import judged, run_on
@@ -122,6 +123,16 @@ def test_what_is_judged_of_the_model_is_judged_of_the_subject_alone(process: Sub
         assert [(violation.action, attrs.evolve(violation, action=None)) for violation in alone.violations] == found
         executed += sum(each.execution is not None for each in seen)
     assert executed > 100
+
+
+@on_the_newest
+@with_and_without_a_window
+@pytest.mark.parametrize("others", [frozenset[Feature](), frozenset({Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS})])
+def test_no_decision_differs_with_drafts(
+    process: SubjectProcess, second_attention: GroupKind | None, others: frozenset[Feature]
+) -> None:
+    met = what_is_met(process, second_attention, Eviction.LRU, others | {Feature.SPECULATION})
+    assert {event.id for event in speculation.ENTRIES} <= met
 
 
 @on_the_newest
