@@ -64,7 +64,7 @@ CAMPAIGNS = (
 """What is drawn together. Not states in every block, nor internal checkpoints: the encoding has one state per chunk."""
 
 NO_COUNTERPART = {
-    "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; in the encoding it has one",
+    "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
     "preempt in step": "first come first served preempts only requests that are not in the step yet",
 }
 """Transitions that no run of the model takes, and why."""
