@@ -329,7 +329,7 @@ def conform(
 
     if config is not None and connector is None:
         raise connector_command.NoConnector("--config configures a connector: name it with --connector MODULE:CLASS")
-    tested_connector = connector_command.tested_connector(connector, config) if connector is not None else None
+    tested_connector = connector_command.named_connector(connector, config) if connector is not None else None
     findings = read_known(known) if known else ()
     chosen = engines.seed_of(profile, seed)
     tested = subject_named(named, source)

@@ -32,7 +32,7 @@ class ConnectorConfigurationError(HitboundError):
     """The file given with `--config` cannot be used."""
 
 
-def tested_connector(named: str, file: Path | None) -> connector_conform.Tested:
+def named_connector(named: str, file: Path | None) -> connector_conform.Tested:
     """The connector that the options name; its module is looked for in the configuration's folders, then in the current
     one. Raises NoConnector or ConnectorConfigurationError."""
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", named):

@@ -10,9 +10,10 @@ A slot of attention, and a block of a recurrent group, holds one number: which p
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
+import json
 import sys
+import tempfile
 from collections.abc import Iterable
 from importlib import import_module, util
 from pathlib import Path
@@ -38,6 +39,9 @@ workers = beside("connector_workers")
 CONNECTOR = "connector"
 """By this name the connector is spoken of, whatever it is made of."""
 
+FRESH = "{fresh}"
+"""In a connector's configuration: an empty folder, another one for each trace."""
+
 UNREADABLE = -1
 """In place of a slot whose keys and values are not of the same prefix."""
 
@@ -45,7 +49,8 @@ UNREADABLE = -1
 class Caches:
     """The KV caches of all groups, one layer each, in one allocation, as a model runner lays them out layer by layer.
 
-    An attention layer is (blocks, 2, slots, 1, 1) floats; a recurrent one (blocks, bytes) as raw bytes.
+    An attention layer is (blocks, 1 head, slots, 2) floats: each slot has a key and a value. A recurrent layer is
+    (blocks, bytes), as raw bytes.
     """
 
     def __init__(self, torch: Any, specs: list[Any], blocks: int) -> None:
@@ -58,8 +63,13 @@ class Caches:
             start += page * blocks
             recurrent = hasattr(spec, "shapes")
             floats = raw.view(torch.float32)
-            self._views.append(floats.view(blocks, 1, -1) if recurrent else floats.view(blocks, 2, -1))
-            self.layers[f"layer{number}"] = raw if recurrent else floats.view(blocks, 2, spec.block_size, 1, 1)
+            if recurrent:
+                layer, view = raw, floats.view(blocks, 1, -1)
+            else:
+                layer = floats.view(blocks, 1, spec.block_size, 2)
+                view = layer[:, 0].transpose(1, 2)
+            self.layers[f"layer{number}"] = layer
+            self._views.append(view)
         self._known = [view.clone() for view in self._views]
 
     def write(self, writes: Iterable[tuple[int, int, list[int]]]) -> None:
@@ -101,6 +111,7 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
         super().__init__(vllm)
         self._vllm.transfer_config = self._transfer_config
         self._name = ""
+        self._fresh: Any = None
         self._scheduler: Any = None
         self._configured: Any = None
         self._worker: Any = None
@@ -210,8 +221,12 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
         return offering
 
     def _transfer_config(self, connector: dict[str, Any] | None, load_failure: str) -> Any:
+        if self._fresh is not None:
+            self._fresh.cleanup()
+        self._fresh = tempfile.TemporaryDirectory()
+        extra = json.loads(json.dumps(self._extra).replace(FRESH, self._fresh.name))
         config = self._vllm.config.KVTransferConfig(
-            kv_connector=self._name, kv_role=self._role, kv_connector_extra_config=copy.deepcopy(self._extra)
+            kv_connector=self._name, kv_role=self._role, kv_connector_extra_config=extra
         )
         config.kv_load_failure_policy = load_failure
         return config

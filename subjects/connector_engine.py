@@ -286,6 +286,8 @@ class ConnectorEngine(SubjectEngine):
         plan = self.in_flight.pop(0)
         self._synchronous = plan.loads
         self._judge_answers(step)
+        if self.run.violations:
+            return observation
         self._judge_told(observation)
         worker = before.worker
         memory = worker.memory.wipe(plan.taken).copy({copy.destination: copy.source for copy in plan.copies})

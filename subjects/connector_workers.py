@@ -53,7 +53,8 @@ class Own:
         self.name = f"worker half of {type(connector).__name__}"
         self._connector, self._caches = connector, caches
         layers = {name: SimpleNamespace(kv_cache=cache) for name, cache in caches.items()}
-        self._forward = SimpleNamespace(attn_metadata={}, no_compile_layers=layers, virtual_engine=0)
+        metadata = {name: SimpleNamespace() for name in caches}
+        self._forward = SimpleNamespace(attn_metadata=metadata, no_compile_layers=layers, virtual_engine=0)
 
     def prepare(self, output: Any, meta: Any = None) -> None:
         meta = output.kv_connector_metadata if meta is None else meta
