@@ -14,7 +14,7 @@ from pathlib import Path
 from hitbound.corpus import corpus
 from model.trace import Trace
 from properties.replay import Replay
-from subjects import conform, installation
+from subjects import conform, courses, installation
 from subjects.process import SubjectProcess
 
 PAGE = Path(__file__).parents[1] / "docs" / "release-matrix.md"
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _column(release: str) -> list[str]:
     with SubjectProcess(installation.subject_of(release)) as process:
-        policy = conform.policy_of(process.release)
+        policy = courses.policy_of(process.release)
         return [_cell(trace, conform.run_on(trace, policy, process, whole=True)) for trace in corpus()]
 
 

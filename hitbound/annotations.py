@@ -34,7 +34,7 @@ def _policy(report: Report, policy: Policy) -> Iterator[str]:
 
 def _annotation(report: Report, policy: Policy, judgement: Judgement) -> str:
     result = judgement.result
-    message = f"{policy.name}: {result.reason or judgement.word}"
+    message = f"{policy.name}: {judgement.reason or judgement.word}"
     if judgement.verdict is Verdict.VIOLATED and result.trace is not None and not judgement.known:
         message += "\n" + "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
     title = f"hitbound: {judgement.word} {named(judgement)}"

@@ -405,7 +405,7 @@ def _report(
 def _refuse_stale(known: Path | None, findings: Sequence[KnownFinding], report: Report) -> None:
     left = stale(findings, report.judgements)
     if left:
-        gone = "; ".join(f"{finding.policy} {finding.property}: {finding.signature}" for finding in left)
+        gone = "; ".join(f"{finding.policy} {finding.told}" for finding in left)
         raise KnownFindingsError(f"{known}: these findings no longer occur, remove them: {gone}")
 
 

@@ -125,12 +125,12 @@ def _says(judgement: Judgement, property: str, verdict: Verdict) -> bool:
 def _gone(finding: KnownFinding) -> Result:
     """A known finding that did not occur: left in its file, it would hide the next one like it."""
     return Result(
-        property=finding.property,
+        property=finding.sightings[0].property,
         engine=ENGINE,
         verdict=Verdict.VACUOUS,
         required=True,
-        cell=finding.cell,
-        reason=f"the known finding {finding.signature!r} no longer occurs; remove it from the file of known findings",
+        cell=finding.sightings[0].cell,
+        reason=f"the known finding {finding.told!r} no longer occurs; remove it from the file of known findings",
     )
 
 

@@ -33,7 +33,7 @@ def drawn_run(policy: Policy, examples: Sequence[Judgement], width: int) -> Iter
     first, *others = examples
     yield from trace_text(first, policy, width)
     for example in others:
-        yield from wrapped(f"{example.result.property} violated: {example.result.reason}", width)
+        yield from wrapped(f"{example.result.property} violated: {example.reason}", width)
 
 
 def _policy(report: Report, policy: Policy, width: int) -> Iterator[str]:
@@ -65,13 +65,11 @@ def _fell_short(report: Report, judgements: Sequence[Judgement]) -> Iterator[str
     for judgement in judgements:
         if report.missed(judgement) or judgement.known:
             violated = judgement.verdict is Verdict.VIOLATED
-            alike.setdefault((judgement.word, named(judgement) if violated else judgement.result.reason), []).append(
-                judgement
-            )
+            alike.setdefault((judgement.word, named(judgement) if violated else judgement.reason), []).append(judgement)
     for (word, _), found in alike.items():
         engines = ", ".join(dict.fromkeys(judgement.result.engine for judgement in found))
         names = ", ".join(dict.fromkeys(map(named, found)))
-        reason = next((judgement.result.reason for judgement in found if judgement.result.reason), "no reason given")
+        reason = next((judgement.reason for judgement in found if judgement.reason), "no reason given")
         yield f"{word}  {names} ({engines}): {reason}"
 
 

@@ -15,21 +15,23 @@ SAMPLING_ENGINES = frozenset({"conform", "corpus", "explore", "fuzz"})
 HOLDS_WITHIN. Every other engine must prove."""
 
 KNOWN = "VIOLATED(known)"
-"""How a violation is called that is written up in the `--known` file."""
+"""How a violation is called that the `--known` file accepts."""
 
 
 @attrs.frozen
 class Judgement:
     """`result`, found for `policy`.
 
-    `signature` tells a violation from others of the same property and cell. `known` marks one that is written up in
-    the `--known` file. `asked` is what the gate's configuration needs of the property, if it says anything about it.
+    `signature` tells a violation from others of the same property and cell. `finding` is the id of the page in
+    docs/findings that it is written up on, `known` marks one that the `--known` file accepts. `asked` is what the
+    gate's configuration needs of the property, if it says anything about it.
     `replay` is the run that confirmed a violation; on a real engine, `tree` is its source.
     """
 
     policy: str
     result: Result
     signature: str = ""
+    finding: str = ""
     known: bool = False
     asked: Verdict | None = None
     replay: Replay | None = attrs.field(default=None, eq=False, repr=False)
@@ -55,8 +57,15 @@ class Judgement:
         """The verdict as it is reported."""
         return KNOWN if self.known else self.verdict.value
 
+    @property
+    def reason(self) -> str:
+        """Why the verdict is not better, as it is reported: with the finding that it is written up as."""
+        if not self.finding:
+            return self.result.reason
+        return f"{self.result.reason} [finding: {self.finding}]"
+
     def reached(self, accept_bounded: bool = False) -> bool:
-        """Whether the result is what was needed, or a violation that is written up."""
+        """Whether the result is what was needed, or a violation that is accepted."""
         if self.known:
             return self.verdict is Verdict.VIOLATED
         needed = Verdict.HOLDS_WITHIN if accept_bounded else self.needed

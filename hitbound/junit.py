@@ -43,7 +43,7 @@ def _suite(suites: Element, report: Report, policy: Policy, judgements: Sequence
         case = SubElement(
             suite, "testcase", classname=_text(f"{policy.name}.{judgement.result.engine}"), name=_text(_name(judgement))
         )
-        told = f"{judgement.word}: {judgement.result.reason or judgement.result.scope or 'no reason given'}"
+        told = f"{judgement.word}: {judgement.reason or judgement.result.scope or 'no reason given'}"
         if judgement.known:
             _complain(case, "skipped", judgement.word, f"known violation: {told}")
         elif not judgement.required:

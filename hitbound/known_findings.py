@@ -1,10 +1,16 @@
-"""The file given with `--known`: findings that are written up somewhere and therefore do not fail the gate."""
+"""Findings: violations that are written up in docs/findings, and those that a file given with `--known` accepts.
+
+What a finding looks like in a report is said once, in `findings.json`; a known file names findings, or says of a
+violation of the user's own what it looks like.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -17,6 +23,8 @@ from properties.strict_json import DocumentError
 from properties.verdict import Cell, Verdict
 
 SCHEMA = "hitbound-known/1"
+WRITTEN_UP_SCHEMA = "hitbound-findings/1"
+WRITTEN_UP = Path(__file__).with_name("findings.json")
 
 
 class KnownFindingsError(HitboundError):
@@ -24,24 +32,33 @@ class KnownFindingsError(HitboundError):
 
 
 @attrs.frozen
-class KnownFinding:
-    """One accepted violation, and `why`: where it is written up. `signature` is copied from a JSON report."""
+class Sighting:
+    """One violation as reports show it. `signature` is copied from a JSON report."""
 
     policy: str
     property: str
     signature: str
-    why: str
     cell: Cell | None = None
 
     def matches(self, judgement: Judgement) -> bool:
         """Whether this is the violation that `judgement` reports."""
         result = judgement.result
-        return result.verdict is Verdict.VIOLATED and (self.policy, self.property, self.cell, self.signature) == (
-            judgement.policy,
-            result.property,
-            result.cell,
-            judgement.signature,
+        return result.verdict is Verdict.VIOLATED and self == Sighting(
+            judgement.policy, result.property, judgement.signature, result.cell
         )
+
+
+@attrs.frozen
+class KnownFinding:
+    """An entry of a `--known` file: every sighting of one written-up finding under one policy, or a single one."""
+
+    policy: str
+    told: str
+    sightings: tuple[Sighting, ...]
+
+    def matches(self, judgement: Judgement) -> bool:
+        """Whether this accepts the violation that `judgement` reports."""
+        return any(sighting.matches(judgement) for sighting in self.sightings)
 
 
 @attrs.frozen
@@ -54,24 +71,56 @@ class _Cells:
 
 
 @attrs.frozen
-class _Entry:
-    """A finding in one cell, in none, or in several."""
+class _WrittenUp:
+    """How one finding shows under some policies, in no cell or in several. Subjects are policies called `vllm==X`, and
+    `vllm` for a checkout."""
 
-    policy: str
+    finding: str
+    policies: tuple[str, ...]
     property: str
     signature: str
-    why: str
+    cells: _Cells | None = None
+
+    def sightings(self) -> Iterator[Sighting]:
+        for policy, cell in itertools.product(self.policies, _each(self.cells)):
+            yield Sighting(policy, self.property, self.signature, cell)
+
+
+@attrs.frozen
+class _WrittenUpFile:
+    schema: str
+    findings: tuple[_WrittenUp, ...]
+
+
+@attrs.frozen
+class _Entry:
+    """A written-up `finding`; or a violation in one cell, in none, or in several, and `why` it is accepted."""
+
+    policy: str
+    finding: str | None = None
+    property: str | None = None
+    signature: str | None = None
+    why: str | None = None
     cell: Cell | None = None
     cells: _Cells | None = None
 
     def findings(self) -> Iterator[KnownFinding]:
-        """One finding for each cell."""
-        where: Iterable[Cell | None] = (self.cell,)
-        if self.cells is not None:
-            axes = (self.cells.contract, self.cells.worker_order, self.cells.configuration_class)
-            where = (Cell(*combination) for combination in itertools.product(*axes))
-        for cell in where:
-            yield KnownFinding(self.policy, self.property, self.signature, self.why, cell)
+        """A written-up finding as one entry, anything else as one for each cell. Raises DocumentError."""
+        described = (self.property, self.signature, self.why)
+        if self.finding is not None:
+            if any(part is not None for part in (*described, self.cell, self.cells)):
+                raise DocumentError(f'finding "{self.finding}": only "policy" goes with it, the rest is written up')
+            sightings = tuple(each for each in written_up().get(self.finding, ()) if each.policy == self.policy)
+            if not sightings:
+                ids = ", ".join(written_up())
+                raise DocumentError(f'no finding "{self.finding}" of {self.policy} is written up; there are {ids}')
+            yield KnownFinding(self.policy, self.finding, sightings)
+        elif self.property is None or self.signature is None or self.why is None:
+            raise DocumentError(f'an entry for {self.policy} needs "finding", or "property", "signature" and "why"')
+        else:
+            for cell in (self.cell,) if self.cells is None else _each(self.cells):
+                sighting = Sighting(self.policy, self.property, self.signature, cell)
+                yield KnownFinding(self.policy, f"{self.property}: {self.signature}", (sighting,))
 
 
 @attrs.frozen
@@ -80,32 +129,65 @@ class _File:
     findings: tuple[_Entry, ...]
 
 
+def _each(cells: _Cells | None) -> Iterator[Cell | None]:
+    if cells is None:
+        yield None
+    else:
+        axes = (cells.contract, cells.worker_order, cells.configuration_class)
+        yield from (Cell(*combination) for combination in itertools.product(*axes))
+
+
+@functools.cache
+def written_up() -> dict[str, tuple[Sighting, ...]]:
+    """Every finding that has a page in docs/findings and shows in reports: its id, and how it shows."""
+    found: dict[str, tuple[Sighting, ...]] = {}
+    for entry in _read(WRITTEN_UP, _WrittenUpFile, WRITTEN_UP_SCHEMA).findings:
+        found[entry.finding] = (*found.get(entry.finding, ()), *entry.sightings())
+    return found
+
+
 def read_known(path: Path) -> tuple[KnownFinding, ...]:
     """The findings in the file `path`; raises KnownFindingsError."""
+    file = _read(path, _File, SCHEMA)
+    try:
+        return tuple(finding for entry in file.findings for finding in entry.findings())
+    except DocumentError as error:
+        raise KnownFindingsError(f"{path}: $.findings: {error}") from None
+
+
+def _read(path: Path, kind: type[Any], schema: str) -> Any:
     converter = strict_json.make_converter()
     converter.register_structure_hook(
         Contract, strict_json.enum_hook({member.name.lower(): member for member in Contract})
     )
-    for kind in (Cell, _Cells):
+    for optional in (Cell, _Cells, str):
         converter.register_structure_hook(
-            kind | None, lambda value, _, kind=kind: None if value is None else converter.structure(value, kind)
+            optional | None, lambda value, _, of=optional: None if value is None else converter.structure(value, of)
         )
     try:
-        document = strict_json.parse(strict_json.read_text(path))
-        file = strict_json.structure(document, _File, converter)
+        file = strict_json.structure(strict_json.parse(strict_json.read_text(path)), kind, converter)
     except DocumentError as error:
         raise KnownFindingsError(f"{path}: {error}") from None
-    if file.schema != SCHEMA:
-        raise KnownFindingsError(f'{path}: $.schema: expected "{SCHEMA}", got "{file.schema}"')
-    return tuple(finding for entry in file.findings for finding in entry.findings())
+    if file.schema != schema:
+        raise KnownFindingsError(f'{path}: $.schema: expected "{schema}", got "{file.schema}"')
+    return file
 
 
 def mark_known(judgements: Iterable[Judgement], findings: Collection[KnownFinding]) -> tuple[Judgement, ...]:
-    """The judgements, with those violations marked that are written up."""
+    """The judgements; violations carry the finding that they are written up as, and whether `findings` accepts them."""
     return tuple(
-        attrs.evolve(judgement, known=any(finding.matches(judgement) for finding in findings))
+        attrs.evolve(
+            judgement,
+            finding=_written_up_as(judgement),
+            known=any(finding.matches(judgement) for finding in findings),
+        )
         for judgement in judgements
     )
+
+
+def _written_up_as(judgement: Judgement) -> str:
+    sighted = (name for name, sightings in written_up().items() for each in sightings if each.matches(judgement))
+    return next(sighted, "")
 
 
 def stale(findings: Iterable[KnownFinding], judgements: Collection[Judgement]) -> tuple[KnownFinding, ...]:

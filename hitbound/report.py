@@ -112,6 +112,7 @@ def _result(judgement: Judgement) -> dict[str, Any]:
         "solvers": list(result.solvers),
         "reason": result.reason or None,
         "signature": judgement.signature or None,
+        "finding": judgement.finding or None,
         "detail": result.detail,
     }
     if result.trace is not None:

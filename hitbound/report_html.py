@@ -119,7 +119,7 @@ def _rows(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[Row]:
         if report.missed(judgement) or judgement.known:
             where = f"{result.cell.contract.name.lower()}; {column_words(result.cell)}" if result.cell else ""
             missed = report.missed(judgement)
-            yield Row(judgement.word, named(judgement), result.engine, where, result.reason, missed, False)
+            yield Row(judgement.word, named(judgement), result.engine, where, judgement.reason, missed, False)
         else:
             reached.setdefault((judgement.word, result.engine), []).append(named(judgement))
     for (word, engine), names in reached.items():
@@ -133,7 +133,7 @@ def _trace(policy: Policy, examples: tuple[Judgement, ...], name: str) -> TraceP
     return TracePart(
         id=name,
         heading=", ".join(f"{named(example)} {example.word}" for example in examples),
-        reasons=tuple(f"{example.result.property}: {example.result.reason}" for example in examples),
+        reasons=tuple(f"{example.result.property}: {example.reason}" for example in examples),
         decided=tuple(dict.fromkeys(lines)),
         view=trace_view(trace, policy, name),
     )

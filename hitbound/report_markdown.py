@@ -59,7 +59,7 @@ def _verdicts(report: Report, judgements: tuple[Judgement, ...]) -> Iterator[str
             result = judgement.result
             where = f"{result.cell.contract.name.lower()}; {column_words(result.cell)}" if result.cell else ""
             mark = "" if judgement.known else "❌ "
-            cells = (f"{mark}{judgement.word}", named(judgement), result.engine, where, result.reason)
+            cells = (f"{mark}{judgement.word}", named(judgement), result.engine, where, judgement.reason)
             yield f"| {' | '.join(map(markdown_text, cells))} |"
         else:
             reached.setdefault((judgement.word, judgement.result.engine), []).append(named(judgement))

@@ -93,7 +93,7 @@ def _reasons(matrix: Matrix, examples: Examples) -> Iterator[str]:
         faults = matrix.faults(cell)
         if not faults:
             continue
-        reason = next((fault.result.reason for fault in faults if fault.result.reason), "no reason given")
+        reason = next((fault.reason for fault in faults if fault.reason), "no reason given")
         names = ", ".join(dict.fromkeys(named(fault) for fault in faults))
         why = f"{names}: {reason}{_pointer(faults, examples)}"
         alike.setdefault((faults[0].word, column_words(cell), why), []).append(cell.contract.name.lower())
@@ -134,5 +134,5 @@ def limits_of(judgements: Iterable[Judgement]) -> Iterator[str]:
 def _because(judgement: Judgement, examples: Examples) -> str:
     result = judgement.result
     solvers = f" by {' and '.join(result.solvers)}" if result.solvers else ""
-    reason = f": {result.reason}" if result.reason and judgement.verdict is not Verdict.PROVED else ""
+    reason = f": {judgement.reason}" if judgement.reason and judgement.verdict is not Verdict.PROVED else ""
     return f"{solvers}{reason}{_pointer([judgement], examples)}"

@@ -56,7 +56,7 @@ def _results(report: Report) -> Iterator[dict[str, Any]]:
 def _result(report: Report, policy: Policy, judgement: Judgement) -> dict[str, Any]:
     result = judgement.result
     where = f" ({result.cell.contract.name.lower()}; {column_words(result.cell)})" if result.cell else ""
-    message = f"{judgement.word}: {policy.name}: {named(judgement)}{where}: {result.reason or judgement.word}"
+    message = f"{judgement.word}: {policy.name}: {named(judgement)}{where}: {judgement.reason or judgement.word}"
     fingerprint = [policy.name, result.property, where, judgement.signature]
     document: dict[str, Any] = {
         "ruleId": result.property,
@@ -66,6 +66,8 @@ def _result(report: Report, policy: Policy, judgement: Judgement) -> dict[str, A
         "partialFingerprints": {"hitbound/v1": "; ".join(fingerprint)},
         "properties": {"verdict": judgement.word, "engine": result.engine, "policy": policy.name},
     }
+    if judgement.finding:
+        document["properties"]["finding"] = judgement.finding
     if result.trace is not None:
         drawn = "\n".join(trace_text(judgement, policy, DRAWN_WIDTH))
         document["message"]["markdown"] = f"{message}\n\n```text\n{drawn}\n```"

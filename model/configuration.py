@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import cached_property
 
 import attrs
 
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
 from model.geometry import floor_to
-from model.release import NEWEST, ChunkGrid, DraftGroups, PromptTail, Release, Reservation, StateWrites
+from model.release import (
+    NEWEST,
+    ChunkGrid,
+    DraftGroups,
+    PromptTail,
+    Release,
+    Reservation,
+    ResumeColumn,
+    ShardedHits,
+    StateWrites,
+)
 
 
 class GroupKind(enum.Enum):
@@ -84,6 +95,11 @@ class Group:
 
     `draft` if it holds layers of a draft model (vLLM: `is_eagle_group`), whose KV of a hit's last token depends on the
     token after it: such a group drops the last block of what it finds. No draft model has recurrent layers.
+
+    Where the KV of each block is sharded over `ranks` context-parallel ranks, `block` counts the tokens of all of them
+    (vLLM: `block_size` of the spec times `dcp_world_size`; prefill context parallelism does not scale blocks from 0.26
+    on). Every rank has the whole of what is not sharded: recurrent states always, windows and chunks, and the KV of
+    some draft models (`dcp_sharded`).
     """
 
     kind: GroupKind
@@ -91,6 +107,7 @@ class Group:
     window: int | None = None
     draft: bool = False
     chunk: int | None = None
+    ranks: int = 1
 
     def __attrs_post_init__(self) -> None:
         if self.block < 1:
@@ -112,8 +129,17 @@ class Group:
             )
         if self.draft and self.recurrent:
             raise ConfigurationError("a draft model has no recurrent layers; use `draft` with attention groups")
+        if self.ranks < 1 or self.block % self.ranks:
+            raise ConfigurationError(
+                f"a block of {self.block} tokens on {self.ranks} ranks; `block` counts the tokens of all ranks: use a "
+                "multiple"
+            )
+        if self.ranks > 1 and self.kind is not GroupKind.FULL_ATTENTION:
+            raise ConfigurationError(
+                f"a {self.kind.value} group on {self.ranks} ranks; context parallelism shards full attention only"
+            )
 
-    @property
+    @cached_property
     def recurrent(self) -> bool:
         """Whether the group keeps a recurrent state instead of attention KV."""
         return self.kind is GroupKind.MAMBA
@@ -136,8 +162,16 @@ class Configuration:
     are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
     from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
 
+    Before a policy's decision is carried out, other rules may change it. A model with a `replay_window` runs that many
+    tokens at the end of a hit again (vLLM: `prefix_replay_tokens`), and with `auxiliary_outputs` a hit reaches no
+    further than outputs of the routed experts are kept (vLLM: `AuxOutputSchedulerConnector`; see model/adjustment.py).
+
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
+
+    `drafts` is how many draft tokens a step verifies behind the next token of a request (vLLM:
+    `num_speculative_tokens`); each recurrent group of a request has as many scratch blocks (`num_speculative_blocks`).
+    They come from the draft model if some group holds its layers, else from the text (n-gram).
     """
 
     groups: tuple[Group, ...]
@@ -152,6 +186,9 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    drafts: int = 0
+    replay_window: int = 0
+    auxiliary_outputs: bool = False
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -161,53 +198,82 @@ class Configuration:
     def __attrs_post_init__(self) -> None:
         _check(self)
 
-    @property
+    @cached_property
     def scheduler_block(self) -> int:
         """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
 
-    @property
+    @cached_property
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
-        A Mamba block is wider than the hash unit, and so is no sliding window's nor that of chunked local attention:
-        their lookups know only whole blocks.
+        A Mamba block is wider than the hash unit, or as wide where sharding widens attention blocks, and no sliding
+        window's nor that of chunked local attention is wider: their lookups know only whole blocks.
         """
+        if self.mamba_block is None or self.state_mode is not StateMode.ALIGN:
+            return False
+        sharded = self.context_ranks > 1
+        if sharded and self.release.sharded_hits is ShardedHits.SCHEDULER_BLOCKS:
+            return False
         whole = (group for group in self.groups if group.window is not None or group.chunk is not None)
-        wide = self.mamba_block not in (None, self.hash_block) and self.state_mode is StateMode.ALIGN
+        wide = sharded or self.mamba_block > self.hash_block
         return wide and all(group.block == self.hash_block for group in whole)
 
-    @property
+    @cached_property
+    def context_ranks(self) -> int:
+        """Context-parallel ranks over which attention is sharded (vLLM: `decode_context_parallel_size`)."""
+        return max(group.ranks for group in self.groups)
+
+    @cached_property
     def hit_alignment(self) -> int:
         """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
         return self.hash_block if self.fine_grained else self.scheduler_block
 
-    @property
+    @cached_property
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
 
-    @property
+    @cached_property
     def copied_before_load(self) -> int:
         """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
         if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
             return 0
         return self.mamba_block or 0
 
-    @property
+    @cached_property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
-        flight for the state at its end, and a checkpoint."""
-        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
+        flight for the state at its end, a checkpoint, and scratch blocks."""
+        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None) + self.drafts
 
     @property
+    def lookahead(self) -> int:
+        """Tokens past those of a step for which attention has room, for a draft model writes there (vLLM:
+        `num_lookahead_tokens`)."""
+        return self.drafts if self.has_draft_model else 0
+
+    @cached_property
     def chunk_grid(self) -> int | None:
         """The multiples, in tokens, on which prefill chunks end; None where they may end anywhere."""
         if self.state_mode is StateMode.ALL:
             return None
         if self.mamba_block is None or self.release.chunk_grid is ChunkGrid.MAMBA_BLOCK:
             return self.mamba_block
-        return min(group.block for group in self.groups)
+        return self.smallest_block
+
+    @property
+    def smallest_block(self) -> int:
+        """The smallest block of any group, in tokens on one rank: what `cache_config.block_size` is set to
+        (`EngineCore._initialize_kv_caches`)."""
+        return min(group.block // group.ranks for group in self.groups)
+
+    @property
+    def resume_block(self) -> int | None:
+        """The block, in tokens, by which the worker finds the column of the state at a hit's end; None without a Mamba
+        group."""
+        own = self.release.resume_column is ResumeColumn.OWN_BLOCK
+        return self.mamba_block if own or self.mamba_block is None else self.smallest_block
 
     def written_states(self, computed: int, end: int) -> tuple[int, ...]:
         """The boundaries, in tokens, at which a chunk from `computed` to `end` writes the recurrent state."""
@@ -219,7 +285,7 @@ class Configuration:
             first += block
         return (*range(first, end, block), end)
 
-    @property
+    @cached_property
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 
@@ -232,12 +298,12 @@ class Configuration:
         full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
         return tuple(tuple(merged[group]) for group in full_first)
 
-    @property
+    @cached_property
     def has_draft_model(self) -> bool:
         """Whether some group holds layers of a draft model."""
         return any(group.draft for group in self.groups)
 
-    @property
+    @cached_property
     def dropping(self) -> frozenset[int]:
         """Groups that drop the last block of a hit: a spec drops as a whole. Of Mamba groups among them only the flag
         has effects (`MambaManager.find_longest_cache_hit` never drops)."""
@@ -249,7 +315,7 @@ class Configuration:
             index for spec in self.specs if any(self.groups[index].draft for index in spec) for index in spec
         )
 
-    @property
+    @cached_property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
         second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1
@@ -272,6 +338,8 @@ def _check(configuration: Configuration) -> None:
         raise ConfigurationError(f"{configuration.steps_in_flight} steps in flight run nothing; use 1 or more")
     if configuration.budget < 1:
         raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
+    if any(group.ranks not in (1, configuration.context_ranks) for group in groups):
+        raise ConfigurationError("sharded groups of one model share the context-parallel ranks; use one number of them")
     for group in groups:
         if configuration.hash_block < 1 or group.block % configuration.hash_block:
             raise ConfigurationError(
@@ -292,6 +360,13 @@ def _check(configuration: Configuration) -> None:
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
         )
+    if configuration.replay_window < 0:
+        raise ConfigurationError(f"a replay window of {configuration.replay_window} tokens; use 0 or more")
+    if configuration.replay_window and any(group.kind is not GroupKind.FULL_ATTENTION for group in groups):
+        raise UnsupportedConfiguration(
+            "a replay window beside recurrent states or windows: a model that has one caches full attention only, and "
+            "what it runs again for is not cached"
+        )
     plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
     if configuration.steps_in_flight > 1 and not plain_states:
         raise UnsupportedConfiguration("states in every block and internal checkpoints: use one step in flight")
@@ -302,6 +377,23 @@ def _check(configuration: Configuration) -> None:
             raise UnsupportedConfiguration("internal checkpoints are modelled in align mode, by the rules of 0.32")
     if configuration.state_mode is StateMode.ALL and configuration.release.reservation is not Reservation.BY_TAKING:
         raise UnsupportedConfiguration("states in every block are not estimated; use reservation by taking")
+    if configuration.drafts < 0:
+        raise ConfigurationError(f"{configuration.drafts} drafts in a step; use 0 or more")
+    if configuration.budget <= configuration.drafts:
+        raise ConfigurationError(
+            f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
+            "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
+        )
+    if configuration.drafts and (configuration.steps_in_flight > 1 or not plain_states):
+        raise UnsupportedConfiguration(
+            "drafts with several steps in flight, states in every block or internal checkpoints; use one without the "
+            "other"
+        )
+    if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
+        raise UnsupportedConfiguration(
+            f"{configuration.drafts} drafts and Mamba blocks of {configuration.mamba_block} tokens: one step may pass "
+            "two boundaries, and only one state is copied back; use fewer drafts"
+        )
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

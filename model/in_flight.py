@@ -18,15 +18,16 @@ from model.pool import Label
 class Work:
     """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
     then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
-    or one that was not."""
+    or one that was not. `padding` counts rows that were added without drafts, cut or not (see `DraftPadding`)."""
 
     tables: tuple[Table, ...] = ()
     published: tuple[int, ...] = ()
     states: frozenset[Label] = frozenset()
     samples: bool = False
+    padding: int = 0
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class InFlight:
     """One step in flight. `admissions` are those whose first chunk it runs, or whose load it starts; `work` is by
     request. `freed` are blocks, in the order of their release, that are free once it has executed (vLLM:

@@ -14,8 +14,9 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import DraftDrop, DraftLookAhead, JunctionRule
+from model.release import DraftDrop, DraftLookAhead, JunctionRule, PerGroupBlocks
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -60,7 +61,7 @@ class SpecView:
     @property
     def plain(self) -> SpecView:
         """The same spec without its drop: where its content allows a request to resume."""
-        return attrs.evolve(self, dropping=False, margin=0) if self.dropping else self
+        return evolve(self, dropping=False, margin=0) if self.dropping else self
 
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
@@ -78,7 +79,7 @@ class SpecView:
     def searched_from(self, candidate: int) -> SpecView:
         """The same after its first search, with `candidate` as bound: full attention is searched once per lookup, and
         cut to each lower candidate, for what covers a boundary covers every lower one."""
-        return attrs.evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
+        return evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
@@ -252,12 +253,13 @@ def _aligned_common(policy: Policy, views: tuple[SpecView, ...], common: int, un
     return common
 
 
-def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
-    """Look up `prefix` in every group, each on its own and all together."""
-    cap = policy.cap(len(prefix))
+def look_up(
+    policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup, cap: int
+) -> LocalLookup:
+    """Look up the first `cap` tokens of `prefix` in every group, each on its own and all together."""
     views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
     reconciled = reconcile(policy, views, cap)
-    hits = [view.hit for view in views]
+    hits = [0 if _looked_up_by_rank(configuration, view, lookup) else view.hit for view in views]
     summary = Summary(
         lookup=lookup,
         full_attention=hits[0],
@@ -270,6 +272,12 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         copied_before_load=configuration.copied_before_load,
     )
     return LocalLookup(views, reconciled.views, reconciled.accepted, summary)
+
+
+def _looked_up_by_rank(configuration: Configuration, view: SpecView, lookup: Lookup) -> bool:
+    """Whether the lookup of this spec on its own is in blocks of one rank, which nothing is cached by."""
+    by_rank = configuration.release.per_group_blocks is PerGroupBlocks.OF_ONE_RANK
+    return by_rank and lookup is Lookup.PER_GROUP and view.group.ranks > 1
 
 
 def _view(configuration: Configuration, indexes: tuple[int, ...], pool: Pool, prefix: Prefix, cap: int) -> SpecView:

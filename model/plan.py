@@ -13,6 +13,14 @@ from model.tokens import Prefix
 Table = tuple[int, ...]
 """Block ids by column; 0 is the null block."""
 
+Entry = tuple[int, int]
+"""A block as content of one group: (group, block id)."""
+
+
+def entries_of(tables: tuple[Table, ...]) -> set[Entry]:
+    """Everything in the tables of one request but the null block."""
+    return {(index, block) for index, table in enumerate(tables) for block in table if block}
+
 
 @attrs.frozen
 class Fetch:
@@ -65,10 +73,10 @@ class Load:
         """Whether the block in a column of group number `index` is not filled."""
         return self.fails or (index, column) in self.failed_blocks
 
-    def failed(self, groups: tuple[Group, ...]) -> set[int]:
+    def failed(self, groups: tuple[Group, ...]) -> set[Entry]:
         """Blocks that should have been filled and were not; null blocks are no destination."""
         return {
-            table[column]
+            (index, table[column])
             for index, (group, table) in enumerate(zip(groups, self.tables, strict=True))
             for column in self.columns(index, group)
             if table[column] and self.fails_at(index, column)
@@ -101,7 +109,9 @@ class Copy:
 class Chunk:
     """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
 
-    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended.
+    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
+    first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays. The
+    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong.
     """
 
     request: str
@@ -110,14 +120,22 @@ class Chunk:
     count: int
     starts: bool
     new_blocks: tuple[Table, ...]
+    drafts: int = 0
+    rejected: int = 0
+    rerun: int = 0
 
     @property
     def end(self) -> int:
         """Boundary after the chunk, in tokens."""
         return self.computed + self.count
 
+    @property
+    def settled(self) -> int:
+        """Boundary up to which its tokens turn out to be right."""
+        return self.end - self.rejected
 
-@attrs.frozen
+
+@attrs.frozen(slots=False)
 class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 

@@ -1,8 +1,8 @@
 """What changed in the scheduler and the worker between releases, beside the cache-hit policy.
 
 Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release, but for
-`reservation`, for every release estimates, and for `prompt_tail` and `waiting_order`, which are those of 0.28. Only
-switches that something reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
+`reservation`, for every release estimates, and for `waiting_order`, which is that of 0.28. Only switches that something
+reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
 """
 
 from __future__ import annotations
@@ -94,6 +94,15 @@ class Recovery(enum.Enum):
     """Failures are named by request, and only an asynchronous load is asked about: nothing happens (from 0.31)."""
 
 
+class FailureNames(enum.Enum):
+    """How what a synchronous load failed to fill is named, to find out whom it concerns (`invalid_block_ids`)."""
+
+    ENTRIES = "entries"
+    """By request, group and block (proposed in vLLM #54733): what has changed hands since is another block."""
+    BLOCK_NUMBERS = "block_numbers"
+    """By bare numbers: whoever holds a block of that number now, in any group."""
+
+
 class FailedTransfer(enum.Enum):
     """What becomes of a request whose asynchronous load failed."""
 
@@ -138,6 +147,17 @@ class RunnerPosition(enum.Enum):
     """From the plan (`num_computed_tokens` of `CachedRequestData`)."""
     OWN = "own"
     """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
+
+
+class ResumeColumn(enum.Enum):
+    """By which block the worker finds the column of the state from which a request starts that has a hit (`add_request`
+    of `MambaHybridModelState`)."""
+
+    OWN_BLOCK = "own_block"
+    """By that of the Mamba groups (from 0.32, and the older runner)."""
+    SMALLEST_BLOCK = "smallest_block"
+    """By the smallest of any group, to which the engine core sets `cache_config.block_size` (the newer runner from 0.26
+    to 0.31: vLLM #53142, #55600)."""
 
 
 class PromptTail(enum.Enum):
@@ -303,6 +323,30 @@ class JunctionRule(enum.Enum):
     """The longest hit that all full-attention groups share (proposed in vLLM #56142)."""
 
 
+class DraftPadding(enum.Enum):
+    """Whether a waiting request that has one token left to run gets rows without drafts, as many as the others have
+    drafts (`pad_spec_decode`). No prefill may run in the step."""
+
+    RESUMED_OR_BESIDE_DECODING = "resumed_or_beside_decoding"
+    """If it has computed anything, or other requests run in the step (from 0.30)."""
+    BESIDE_DECODING = "beside_decoding"
+    """If other requests run in the step (0.29)."""
+    BESIDE_DECODING_EVEN_IF_CUT = "beside_decoding_even_if_cut"
+    """The same, but where the chunk is cut at a block boundary, the rows that are cut away count as rejected all the
+    same: as many tokens are taken for not computed, of which the recurrent state is not free (0.26 to 0.28)."""
+    NEVER = "never"
+    """Up to 0.25."""
+
+
+class AcceptedDrafts(enum.Enum):
+    """When blocks are cached that accepted drafts complete (`update_from_output`). Steps in flight aside."""
+
+    AT_ONCE = "at_once"
+    """When the step has executed (from 0.33)."""
+    WITH_THE_NEXT_STEP = "with_the_next_step"
+    """When the request runs again, unless its block is out of sight by then (up to 0.32)."""
+
+
 class WindowPublication(enum.Enum):
     """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
 
@@ -310,6 +354,24 @@ class WindowPublication(enum.Enum):
     """Of all that a hit may end at (from 0.29)."""
     SCHEDULER_BLOCKS = "scheduler_blocks"
     """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
+
+
+class ShardedHits(enum.Enum):
+    """Where hits may end if attention blocks are sharded over context-parallel ranks (`partial_hash_hits_enabled`)."""
+
+    HASH_BOUNDARIES = "hash_boundaries"
+    """At any hash boundary, like others, also where Mamba blocks are as wide as the hash unit (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """At multiples of the scheduler block only (0.26 to 0.28; before that, no hybrid model is sharded)."""
+
+
+class PerGroupBlocks(enum.Enum):
+    """By which blocks each group on its own is looked up (`find_longest_cache_hit_per_group`)."""
+
+    OF_ALL_RANKS = "of_all_ranks"
+    """By those by which it is cached (from 0.29)."""
+    OF_ONE_RANK = "of_one_rank"
+    """Sharded attention by those of one rank, by which nothing is cached: no hit (0.26 to 0.28)."""
 
 
 class WaitingOrder(enum.Enum):
@@ -333,8 +395,10 @@ class Release:
     freeing: Freeing = Freeing.FENCED
     fenced_victim: FencedVictim = FencedVictim.SPARED
     recovery: Recovery = Recovery.PREEMPTED
+    failure_names: FailureNames = FailureNames.ENTRIES
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
+    resume_column: ResumeColumn = ResumeColumn.OWN_BLOCK
     after_load: AfterLoad = AfterLoad.NOT_ASKED
     resumption: Resumption = Resumption.AS_RESUMED
     skipped_reading: SkippedReading = SkippedReading.NOTHING
@@ -346,6 +410,8 @@ class Release:
     shared_tail: SharedTail = SharedTail.AT_ONCE
     reservation: Reservation = Reservation.BY_TAKING
     window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
+    sharded_hits: ShardedHits = ShardedHits.HASH_BOUNDARIES
+    per_group_blocks: PerGroupBlocks = PerGroupBlocks.OF_ALL_RANKS
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
@@ -357,11 +423,13 @@ class Release:
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
+    draft_padding: DraftPadding = DraftPadding.RESUMED_OR_BESIDE_DECODING
+    accepted_drafts: AcceptedDrafts = AcceptedDrafts.AT_ONCE
 
 
 NEWEST = Release()
 
-_AT_032 = Release(junction_retention=JunctionRetention.ITSELF)
+_AT_032 = Release(junction_retention=JunctionRetention.ITSELF, accepted_drafts=AcceptedDrafts.WITH_THE_NEXT_STEP)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
 _AT_029 = attrs.evolve(
@@ -369,11 +437,15 @@ _AT_029 = attrs.evolve(
     replay_boundaries=ReplayBoundaries.PROMPT_END,
     state_retirement=StateRetirement.TO_THE_FIRST_NULL,
     fenced_victim=FencedVictim.PREEMPTED,
+    draft_padding=DraftPadding.BESIDE_DECODING,
 )
 _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
+    draft_padding=DraftPadding.BESIDE_DECODING_EVEN_IF_CUT,
+    sharded_hits=ShardedHits.SCHEDULER_BLOCKS,
+    per_group_blocks=PerGroupBlocks.OF_ONE_RANK,
 )
 _AT_027 = attrs.evolve(
     _AT_028,
@@ -381,7 +453,12 @@ _AT_027 = attrs.evolve(
     running_mark=RunningMark.NEW_STATE_BLOCK,
 )
 _AT_026 = attrs.evolve(_AT_027, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
-_AT_024 = attrs.evolve(_AT_026, draft_look_ahead=DraftLookAhead.EVERY_KIND, retirement=Retirement.SCHEDULED)
+_AT_024 = attrs.evolve(
+    _AT_026,
+    draft_look_ahead=DraftLookAhead.EVERY_KIND,
+    retirement=Retirement.SCHEDULED,
+    draft_padding=DraftPadding.NEVER,
+)
 _AT_023 = attrs.evolve(_AT_024, adoption=Adoption.GROUP_BY_GROUP, freeing=Freeing.AT_ONCE)
 
 RELEASES: dict[str, Release] = {
@@ -397,15 +474,17 @@ RELEASES: dict[str, Release] = {
     "0.33": NEWEST,
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
-the rule of 0.31 that orders queues in another way, `waiting_order`, and `recovery`, for no release has one that is
-sound for several groups."""
+the rule of 0.31 that orders queues in another way, `waiting_order`, `recovery`, for no release has one that is sound
+for several groups, and what is a matter of groups with different blocks, `chunk_grid` and `resume_column`."""
 
 
 def rules_of(version: str) -> Release:
     """The rules of a vLLM release ("0.28.0"): of the newest set that appeared no later."""
-    sets = {_number(name): rules for name, rules in RELEASES.items()}
-    return sets[max((number for number in sets if number <= _number(version)), default=min(sets))]
+    sets = {number_of(name): rules for name, rules in RELEASES.items()}
+    return sets[max((number for number in sets if number <= number_of(version)), default=min(sets))]
 
 
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+def number_of(version: str) -> tuple[int, ...]:
+    """The two numbers by which releases are told apart, of "0.33.0" as of "0.33.0+local"."""
+    parts = version.split("+")[0].split(".")[:2]
+    return tuple(int(part) if part.isdecimal() else 0 for part in parts)

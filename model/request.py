@@ -33,7 +33,7 @@ class Checkpoint:
     column: int
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Request:
     """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
 
@@ -49,13 +49,17 @@ class Request:
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
     report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
-    `checkpoint` is that of its latest chunk.
+    `checkpoint` is that of its latest chunk. `drafts` counts the draft tokens that its next chunk verifies (vLLM:
+    `spec_token_ids`).
 
     With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
     the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
     output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
     `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`). `last_state` is the column that was last
     before the newest recurrent block was taken (see `StateRetirement`).
+
+    `rerun_to` is the end of a hit of which the last tokens are run again: below it nothing is written (vLLM:
+    `replay_start`); 0 if none are.
     """
 
     name: str
@@ -86,6 +90,8 @@ class Request:
     stale: int = 0
     drop_stale: bool = False
     last_state: int | None = None
+    drafts: int = 0
+    rerun_to: int = 0
 
     @property
     def text(self) -> Prefix:
@@ -99,8 +105,8 @@ class Request:
 
     @property
     def scheduled_length(self) -> int:
-        """Known tokens and placeholders: what there is to schedule."""
-        return len(self.tokens) + self.placeholders
+        """Known tokens, placeholders and drafts: what there is to schedule."""
+        return len(self.tokens) + self.placeholders + self.drafts
 
     @property
     def ends_in_flight(self) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import attrs
 
 from model import saving
+from model.adjustment import outputs_of, rerun_tokens
 from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
-from model.chunk import chunk_tokens
+from model.chunk import chunk_tokens, first_chunk
 from model.geometry import columns_for
 from model.in_flight import InFlight, Work
 from model.plan import Chunk, Copy, Load, Save, StepPlan, Table
@@ -29,7 +30,9 @@ from model.release import (
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.scheduler import Scheduler, fenced, preempt, without
+from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
+from model.values import evolve
 
 
 @attrs.frozen
@@ -78,6 +81,9 @@ class Step:
         self.preempted: list[str] = []
         self.allotments: list[Allotment] = []
         self.assertion = ""
+        self.ran = False
+        self.prefills = False
+        """Whether running requests were scheduled, and prefills among them."""
 
     def run_running(self) -> None:
         """Each running request gets its chunk; if the pool is exhausted the last one in line is preempted."""
@@ -90,10 +96,11 @@ class Step:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             copies = self._make_room(name, request.computed + count)
             if copies is None:
                 return
+            self.ran, self.prefills = True, self.prefills or not request.drafts
             extended = self.scheduler.requests[name].tables
             grown = [table[len(old) :] for table, old in zip(extended, request.tables, strict=True)]
             for copy in copies:
@@ -122,16 +129,17 @@ class Step:
                 if victim == name:
                     return None
                 continue
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
 
     def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
         """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
         configuration, before = self.scheduler.configuration, self.scheduler.pool
-        expected = estimated(configuration, before, request, Need(tokens))
+        ahead = configuration.lookahead
+        expected = estimated(configuration, before, request, Need(tokens, ahead=ahead))
         try:
-            pool, extended, copies = extend(configuration, before, request, request.computed, tokens)
+            pool, extended, copies = extend(configuration, before, request, request.computed, tokens, ahead)
         except PoolExhausted:
             allotment(request.name, expected, before, None)
             raise
@@ -192,14 +200,14 @@ class Step:
             holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
             skipped = [name for name in skipped_now if holds[name]]
             waiting = [name for name in skipped_now if not holds[name]]
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             skipped=(*skipped, *self.scheduler.skipped),
             waiting=(*waiting, *self.scheduler.waiting),
         )
 
     def _dequeue(self, name: str) -> None:
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             waiting=without(self.scheduler.waiting, name),
             skipped=without(self.scheduler.skipped, name),
@@ -216,14 +224,17 @@ class Step:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self._hide(states)
             self._plan_saves(request, request.computed, states)
+            rerun = rerun_tokens(self.scheduler.configuration, request.computed)
+            if rerun:
+                request = attrs.evolve(request, computed=request.computed - rerun, rerun_to=request.computed)
             # On a full hit the last token is run again, for logits.
-            request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
+            request = evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
             pool, request = free(pool, request)
         else:
             return
-        request = attrs.evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+        request = evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
         """Run a request whose tokens were loaded; True if it has to wait, for another load."""
@@ -233,26 +244,26 @@ class Step:
                 self.scheduler.configuration, self.policy, self.scheduler.pool, request, self.scheduler.stores
             )
             self.loads += loads
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             if request.status is Status.LOADING:
                 return True
-        count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
+        count, padding = first_chunk(self.scheduler.configuration, request, request.computed, self._batch)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request, copies = self._extended(request, request.computed + count)
+        pool, request, copies = self._extended(request, max(request.rerun_to, request.computed + count))
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies, known)
+        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known, padding)
         return False
 
     def _admit_new(self, name: str) -> bool:
         """Admit a request with nothing computed; True if it has to wait, for an answer or for its load."""
         configuration = self.scheduler.configuration
         stores = self.scheduler.stores
-        decision, request = decide(
-            configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name], stores
-        )
+        request = self.scheduler.requests[name]
+        outputs = outputs_of(configuration, self.scheduler.pool, self.scheduler.outputs, request)
+        decision, request = decide(configuration, self.policy, self.scheduler.pool, request, stores, outputs)
         self.scheduler = self.scheduler.with_request(request)
         if decision is None:
             self.asked_again.append(name)
@@ -264,7 +275,7 @@ class Step:
                 self.scheduler.pool,
                 request,
                 decision,
-                self.budget,
+                self._batch,
                 self.hidden_states,
                 self.being_written,
                 self.scheduler.requests.values(),
@@ -278,38 +289,47 @@ class Step:
         self.allotments += admission.allotments
         self.loads += admission.loads
         if admission.chunk == 0:
-            request = attrs.evolve(request, prefilling=self._reserves)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, prefilling=self._reserves)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
         if admission.loads:
             self._note_writes(request, decision.local, decision.resume)
-        self._run(pool, request, admission.chunk, admission.copies, len(request.text))
+        self._run(pool, request, admission.chunk, admission.copies, len(request.text), admission.padding)
         return False
+
+    @property
+    def _batch(self) -> Batch:
+        """What the step can still do for a request that waits."""
+        return Batch(self.budget, runs=self.ran, prefills=self.prefills)
 
     @property
     def _reserves(self) -> bool:
         """Whether blocks are kept free for prefills that have begun."""
         return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
 
-    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int) -> None:
-        """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
+    def _run(
+        self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int, padding: int
+    ) -> None:
+        """Let the request run `count` tokens, `padding` of them without drafts; the worker is told the first `known`
+        tokens of its text."""
         if count < request.uncomputed:
-            request = attrs.evolve(request, prefilling=self._reserves)
-        self.scheduler = attrs.evolve(
+            request = evolve(request, prefilling=self._reserves)
+        self.scheduler = evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
-        self._plan_chunk(request.name, count, request.tables, known)
+        self._plan_chunk(request.name, count, request.tables, known, padding)
 
-    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int) -> None:
+    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int, padding: int = 0) -> None:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
-            self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
+            self.scheduler.configuration, self.scheduler.pool, before, max(before.rerun_to, before.computed + count)
         )
         self._hide(states)
         end = request.computed + count
+        drafts = max(0, end - len(request.tokens) - request.placeholders)
         chunk = Chunk(
             request=name,
             prefix=(request.text[:known] + (UNKNOWN_TOKEN,) * end)[:end],
@@ -317,21 +337,25 @@ class Step:
             count=count,
             starts=not request.started,
             new_blocks=new_blocks,
+            drafts=drafts,
+            rejected=min(drafts, padding),
+            rerun=max(0, min(count, request.rerun_to - request.computed)),
         )
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)
         self.scheduler = saving.tell(self.scheduler, chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = attrs.evolve(
-            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
+        request = evolve(
+            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True, drafts=0
         )
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
         blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
-        self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
+        samples = request.computed >= len(request.tokens)
+        self.work[name] = Work(request.tables, blocks, states, samples, padding)
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = attrs.evolve(request, placeholders=request.placeholders + 1)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, placeholders=request.placeholders + 1)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
         if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
@@ -346,7 +370,7 @@ class Step:
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
-                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+                self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
         copies = sorted(self.copies, key=lambda copy: copy.group)
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
@@ -359,10 +383,10 @@ class Step:
         )
         pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
         step = InFlight(plan, tuple(self.admissions), self.work)
-        planned = attrs.evolve(
+        planned = evolve(
             self.scheduler,
             dropped=(),
-            pool=attrs.evolve(pool, taken=()),
+            pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
         return Scheduled(

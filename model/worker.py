@@ -1,9 +1,9 @@
 """The worker side, the ground truth: executes step plans on the shadow memory as a GPU worker would.
 
 Mirrors `GPUModelRunner.execute_model` and `preprocess_mamba` (vllm/v1/worker/gpu_model_runner.py, mamba_utils.py; align
-mode). Order within a step: requests dropped, taken blocks wiped, partial tails copied (`copy_kv_cache_blocks_inplace`,
-which reads every source before it writes), tables updated, recurrent pre-copy and synchronous loads (which of them
-first: `WorkerOrder`), forward.
+mode); what drafts need beside that is in `model/speculation.py`. Order within a step: requests dropped, taken blocks
+wiped, partial tails copied (`copy_kv_cache_blocks_inplace`, which reads every source before it writes), tables updated,
+recurrent pre-copy and synchronous loads (which of them first: `WorkerOrder`), forward, accepted states copied back.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, Recur
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
 from model.release import RunnerPosition
+from model.speculation import accepted_offset, copy_back, draft_states
 from model.tokens import UNKNOWN_TOKEN, Prefix
+from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Mirror:
     """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
 
     The scheduler nulls columns without telling the worker, so old columns may name blocks that others own by now.
     `sound` is false if its last chunk read wrongly; then each later one does, for it reads what that one wrote, and
-    `load_failed` says that this began with a load that failed. `computed` is how far it has run, in tokens.
+    `load_failed` says that this began with a load that failed. `computed` is how far it has run, in tokens. The state
+    lies `offset` columns behind the running one, for so many drafts of the last chunk were right.
     """
 
     tables: tuple[Table, ...]
@@ -38,6 +41,7 @@ class Mirror:
     sound: bool = True
     load_failed: bool = False
     computed: int = 0
+    offset: int = 0
 
     def block(self, group: int, column: int) -> int:
         """Block in a column; a column that the table does not have reads as null (tables are padded with zeros)."""
@@ -45,7 +49,7 @@ class Mirror:
         return table[column] if column < len(table) else NULL_BLOCK
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Worker:
     """What the worker keeps between steps; `objects` are those of the connectors that store."""
 
@@ -68,9 +72,10 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
     for chunk in plan.chunks:
         computed = chunk.computed if chunk.starts else worker.mirrors[chunk.request].computed
         end = computed + chunk.count
-        prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:end]
-        chunks.append(attrs.evolve(chunk, computed=computed, prefix=prefix))
-    return attrs.evolve(plan, chunks=tuple(chunks))
+        right = end - chunk.rejected
+        prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:right] + (UNKNOWN_TOKEN,) * chunk.rejected
+        chunks.append(evolve(chunk, computed=computed, prefix=prefix))
+    return evolve(plan, chunks=tuple(chunks))
 
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
@@ -84,13 +89,13 @@ def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tup
         step.copy_states()
         step.load()
     execution = step.forward()
-    return attrs.evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
+    return evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
 
 
 def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
-    ended = attrs.evolve(load, fails=not succeeded)
-    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
+    ended = evolve(load, fails=not succeeded)
+    return evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
@@ -100,7 +105,7 @@ def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
     objects = dict(worker.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
-    return attrs.evolve(worker, objects=objects)
+    return evolve(worker, objects=objects)
 
 
 def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
@@ -121,9 +126,18 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
     written = {
         mirror.block(index, column)
         for index, group in enumerate(configuration.groups)
-        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+        for column in _written_columns(chunk, group)
     }
     return written - {NULL_BLOCK}
+
+
+def _written_columns(chunk: Chunk, group: Group) -> Iterator[int]:
+    yield from columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
+    if group.recurrent and chunk.drafts:
+        yield from (column for _, column in draft_states(chunk, group.block))
+        saved = copy_back(chunk, group.block)
+        if saved is not None:
+            yield saved.destination
 
 
 def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
@@ -134,7 +148,7 @@ def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]
         else:
             mirror = updated[chunk.request]
             grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
-            updated[chunk.request] = attrs.evolve(mirror, tables=grown)
+            updated[chunk.request] = evolve(mirror, tables=grown)
     return updated
 
 
@@ -165,6 +179,9 @@ class _Execution:
         self.plan = plan
         self.synchronous = tuple(load for load in plan.loads if not load.asynchronous)
         self.copies: dict[tuple[str, int], _Copy] = {}
+        self.sources = {
+            chunk.request: _source_column(configuration, mirrors[chunk.request], chunk) for chunk in plan.chunks
+        }
         self.read_before_load: set[int] = set()
 
     def load(self) -> None:
@@ -180,9 +197,10 @@ class _Execution:
         writes: list[tuple[int, Content]] = []
         for chunk in self.plan.chunks:
             mirror = self.mirrors[chunk.request]
+            source = self.sources[chunk.request]
             for group, block in self._recurrent_groups():
-                source, destination = _source_column(mirror, chunk, block), column_ending_at(chunk.end, block)
-                if source is None or source == destination:
+                destination = column_ending_at(chunk.end, block)
+                if source is None or destination in (source, mirror.running_column):
                     continue
                 read = mirror.block(group, source)
                 content = self.memory.read(read)
@@ -220,9 +238,13 @@ class _Execution:
 
     def _end_chunk(self, chunk: Chunk, *, sound: bool) -> None:
         mirror = self.mirrors[chunk.request]
-        running_column = None
+        running_column, offset = None, 0
         for group, block in self._recurrent_groups():
             running_column = column_ending_at(chunk.end, block)
+            if chunk.drafts:
+                self._write_draft_states(chunk, group, block, sound=sound)
+                offset = accepted_offset(chunk, block)
+                continue
             for boundary in self.configuration.written_states(chunk.computed, chunk.end):
                 state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, column_ending_at(boundary, block)), state)
@@ -231,16 +253,28 @@ class _Execution:
                 state = RecurrentState(group, chunk.prefix[: stored.boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, stored.column), state)
         failed = not sound and (self._load_failed(chunk) or (mirror.load_failed and not chunk.starts))
-        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.end)
+        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.settled, offset)
+
+    def _write_draft_states(self, chunk: Chunk, group: int, block: int, *, sound: bool) -> None:
+        """A state per row and, once it is known which drafts are right, the copy of one."""
+        mirror = self.mirrors[chunk.request]
+        for boundary, column in draft_states(chunk, block):
+            state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
+            self.memory = self.memory.write(mirror.block(group, column), state)
+        saved = copy_back(chunk, block)
+        if saved is not None:
+            accepted = self.memory.read(mirror.block(group, saved.source))
+            self.memory = self.memory.write(mirror.block(group, saved.destination), accepted)
 
     def _outcome(self, chunk: Chunk, *, sound: bool) -> ChunkOutcome:
         return ChunkOutcome(
             request=chunk.request,
             computed=chunk.computed,
-            end=chunk.end,
+            end=chunk.settled,
             starts=chunk.starts,
             sound=sound,
             copied=tuple(group for request, group in self.copies if request == chunk.request),
+            state_column=self.sources[chunk.request],
             load_failed=self._load_failed(chunk) or self.mirrors[chunk.request].load_failed,
         )
 
@@ -249,12 +283,15 @@ class _Execution:
         return any(load.fails or load.failed_blocks for load in loads)
 
     def _bad_state_reads(self, chunk: Chunk) -> Iterator[BadRead]:
-        """The state the chunk starts from is read in the column where it ends; a wrong one was perhaps copied there."""
+        """The state the chunk starts from is read in the column where it ends, or behind that if it was left there by a
+        draft; a wrong one was perhaps copied there."""
         if chunk.computed == 0:
             return
         mirror = self.mirrors[chunk.request]
         for group, block in self._recurrent_groups():
             column = column_ending_at(chunk.end, block)
+            if column == mirror.running_column:
+                column += mirror.offset
             read = mirror.block(group, column)
             needed, found = RecurrentState(group, chunk.prefix[: chunk.computed]), self.memory.read(read)
             if read != NULL_BLOCK and self.memory.holds(read, needed):
@@ -268,8 +305,8 @@ class _Execution:
         """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            first = spec.sees_from(chunk.computed)
-            for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
+            first, anew = spec.sees_from(chunk.computed), chunk.computed + chunk.rerun
+            for start, end in ((first, chunk.computed), (chunk.computed, anew), (anew, chunk.end)):
                 for column, needed in _columns_of(chunk, group, spec.block, start, end):
                     read = mirror.block(group, column)
                     if read == NULL_BLOCK or not self.memory.holds(read, needed):
@@ -286,18 +323,19 @@ class _Execution:
             reason = Reason.UNWRITTEN
         else:
             reason = Reason.WRONG_CONTENT
-        return BadRead(chunk.request, needed.group, column, block, needed, found, chunk.computed, chunk.starts, reason)
+        anew = chunk.computed + chunk.rerun
+        return BadRead(chunk.request, needed.group, column, block, needed, found, anew, chunk.starts, reason)
 
     def _attention_writes(self, chunk: Chunk) -> Iterator[tuple[int, AttentionKV]]:
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            for column, written in _columns_of(chunk, group, spec.block, chunk.computed, chunk.end):
+            for column, written in _columns_of(chunk, group, spec.block, chunk.computed + chunk.rerun, chunk.end):
                 yield mirror.block(group, column), written
 
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            for column in columns_written(chunk.computed, chunk.end, spec.block, spec.recurrent):
+            for column in dict.fromkeys(_written_columns(chunk, spec)):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 
@@ -308,11 +346,15 @@ class _Execution:
         return ((index, group) for index, group in enumerate(self.configuration.groups) if not group.recurrent)
 
 
-def _source_column(mirror: Mirror, chunk: Chunk, block: int) -> int | None:
-    """Column from which the state is copied: the running one, or that of `computed` right after an admission."""
-    if chunk.computed == 0:
+def _source_column(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> int | None:
+    """Column from which the state is taken: the running one, or that of `computed` right after an admission; None for a
+    chunk that starts without a state."""
+    block = configuration.resume_block
+    if chunk.computed == 0 or block is None:
         return None
-    return column_ending_at(chunk.computed, block) if mirror.running_column is None else mirror.running_column
+    if mirror.running_column is None:
+        return column_ending_at(chunk.computed, block)
+    return mirror.running_column + mirror.offset
 
 
 def _columns_of(chunk: Chunk, group: int, block: int, start: int, end: int) -> Iterator[tuple[int, AttentionKV]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
-from model.peer import PeerRules
+from model.peer import Counting, PeerRules
 from model.release import NEWEST, CheckpointStart
 from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
@@ -29,6 +29,15 @@ LONGEST_TEXT = 6
 
 MOST_OUTPUT = 3
 """Most output tokens of a request."""
+
+
+MOST_DRAFTS = 3
+"""Most drafts of a step."""
+
+
+def most_output(configuration: Configuration) -> int:
+    """Most output tokens of a request: more where a step may sample several."""
+    return MOST_OUTPUT + configuration.drafts
 
 
 def longest_text(configuration: Configuration) -> int:
@@ -117,6 +126,8 @@ _STEPS = st.sampled_from([2, 2, 1, 3])
 _LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _CHUNKS = st.sampled_from([2, 1, 3])
 _DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
+_WINDOWS = st.sampled_from([3, 1, 4, 0])
+_RANKS = st.sampled_from([1, 2, 3])
 _RETENTIONS = st.sampled_from([None, 0, 1, 2])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
@@ -144,6 +155,12 @@ def configurations(
         else:
             window = draw(st.integers(1, 3 * unit))
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
+    if Feature.CONTEXT_PARALLEL in features and not any(group.chunk for group in groups):
+        ranks = draw(_RANKS)
+        if Feature.DRAFT_MODEL not in features or draw(_MOSTLY):
+            groups = [_sharded(group, ranks) for group in groups]
+        else:
+            groups[0] = _sharded(groups[0], ranks)
     mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
     groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
     if Feature.DRAFT_MODEL in features:
@@ -157,9 +174,17 @@ def configurations(
         # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
         rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
         scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
+    if Feature.AUXILIARY_OUTPUTS in features:
+        scratch = attrs.evolve(scratch, auxiliary_outputs=not draw(_MOSTLY))
+    if Feature.PREFIX_REPLAY in features and all(group.kind is GroupKind.FULL_ATTENTION for group in groups):
+        scratch = attrs.evolve(scratch, replay_window=draw(_WINDOWS))
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
+    if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
+        most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
+        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,
@@ -168,17 +193,24 @@ def configurations(
         "3": 3 * unit,
         "2 and 1 token": 2 * unit + 1,
     }
-    budget = budgets[draw(_BUDGETS)]
+    budget = max(budgets[draw(_BUDGETS)], 1 + scratch.drafts)
     pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(_POOLS) // 4
     return attrs.evolve(
         scratch,
         pool_blocks=pool,
         budget=budget,
-        connector=draw(connectors(cell.contract, fixed_leaf, features)),
+        connector=draw(connectors(cell.contract, fixed_leaf, features)) if not scratch.replay_window else None,
         eviction=eviction,
         worker_order=cell.worker_order,
         load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
     )
+
+
+def _sharded(group: Group, ranks: int) -> Group:
+    """The group on `ranks` context-parallel ranks, if it is one of full attention."""
+    if group.kind is not GroupKind.FULL_ATTENTION:
+        return group
+    return attrs.evolve(group, block=group.block * ranks, ranks=ranks)
 
 
 def _may_draft(group: Group) -> bool:
@@ -202,7 +234,7 @@ def prompts(
 ) -> tuple[Segment, ...]:
     """A prefix of an earlier request's text, cut anywhere or on a boundary, then mostly new tokens called `text`."""
     unit = configuration.hash_block
-    longest = longest_text(configuration) - MOST_OUTPUT
+    longest = longest_text(configuration) - most_output(configuration)
     shared: tuple[Segment, ...] = ()
     shares = draw(_MOSTLY)
     if earlier and shares:
@@ -226,7 +258,11 @@ def answers(draw: st.DrawFn, configuration: Configuration) -> tuple[LeafAnswers,
     for leaf in leaves_of(configuration.connector):
         if leaf.store is not None:
             continue
-        tokens = draw(st.sampled_from([0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]))
+        said_to_hold = [0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]
+        if leaf.peer is not None and leaf.peer.counting is Counting.PROMPT:
+            # All of the prompt but the token that was appended to it on the way.
+            said_to_hold = [longest_text(configuration), 0]
+        tokens = draw(st.sampled_from(said_to_hold))
         kind = draw(_KINDS_OF_ANSWER)
         answer = ScriptedAnswer(tokens, asynchronous=tokens > 0 and kind == "asynchronous")
         if tokens or kind == "again":

@@ -1,6 +1,7 @@
 """Runs vLLM's own scheduler on request. Started in the subject's interpreter, never imported by hitbound.
 
-Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output.
+Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output;
+`run` has a reply for each command that it is given, up to the first that fails.
 Whatever vLLM prints goes to standard error. The methods of `Engine` that do not begin with an underscore are the
 commands, their arguments the command's keys. What is observed is passed through unchanged; no decision is replaced.
 """
@@ -8,8 +9,10 @@ commands, their arguments the command's keys. What is observed is passed through
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -18,9 +21,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
+NO_DRAFT = -1
+"""Token of a row that is added without a draft."""
+DRAFT = 5
+"""Token that stands for any draft: whether it is right is told when the step is executed."""
 OPT = {
     "architectures": ["OPTForCausalLM"],
     "model_type": "opt",
@@ -42,11 +50,18 @@ OPT = {
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call with those keywords that this release knows. A constructor that passes all on takes those of its base."""
+    """Call with those keywords that this release knows."""
+    known = keywords_of(function)
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
+@functools.cache
+def keywords_of(function: Callable[..., Any]) -> frozenset[str]:
+    """Names of the parameters. A constructor that passes all on takes those of its base."""
     known = inspect.signature(function).parameters
     if "kwargs" in known and isinstance(function, type):
         known = inspect.signature(function.__mro__[1]).parameters
-    return function(**{name: value for name, value in arguments.items() if name in known})
+    return frozenset(known)
 
 
 class Vllm:
@@ -115,7 +130,13 @@ class Vllm:
 
     def spec(self, group: dict[str, Any]) -> Any:
         """The KV cache spec of one group."""
-        attention = {"block_size": group["block"], "num_kv_heads": 1, "head_size": 1, "dtype": self.torch.float32}
+        attention = {
+            "block_size": group["block"] // group["ranks"],
+            "num_kv_heads": 1,
+            "head_size": 1,
+            "dtype": self.torch.float32,
+            "dcp_sharded": group["ranks"] > 1,
+        }
         match group["kind"]:
             case "full_attention":
                 return call(self.specs.FullAttentionSpec, **attention)
@@ -130,10 +151,32 @@ class Vllm:
                     shapes=((1,),),
                     dtypes=(self.torch.float32,),
                     mamba_cache_mode=group["mode"],
+                    num_speculative_blocks=group["scratch"],
                     num_prefill_checkpoint_blocks=int(group["checkpoint"] is not None),
                     prefill_checkpoint_alignment=group["checkpoint"],
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
+
+    @staticmethod
+    def speculative_config(drafts: int, draft_model: bool) -> Any:
+        """What the scheduler reads of a `SpeculativeConfig`: of MTP or EAGLE with a `draft_model`, else of n-gram."""
+        if not drafts:
+            return None
+        no = ("parallel_drafting", "enable_adaptive_verification", "disable_padded_drafter_batch")
+        never = ("use_dflash", "use_dspark", "use_multi_module_mtp", "uses_draft_model")
+        return SimpleNamespace(
+            method="mtp" if draft_model else "ngram_gpu",
+            num_speculative_tokens=drafts,
+            num_speculative_tokens_per_batch_size=None,
+            max_num_new_slots_for_drafting=0,
+            disable_eagle_block_drop=False,
+            disable_lookahead_block_hashes=True,
+            use_eagle=lambda: draft_model,
+            use_eagle_block_drop=lambda: draft_model,
+            needs_eagle_block_drop=lambda: draft_model,
+            **dict.fromkeys(no, False),
+            **dict.fromkeys(never, lambda: False),
+        )
 
     @contextlib.contextmanager
     def draft_model(self, present: bool) -> Iterator[None]:
@@ -146,6 +189,13 @@ class Vllm:
             yield
         finally:
             self.scheduler.KVCacheManager = manager
+
+    def auxiliary_connector(self, manager: Any, connector: Any) -> Any:
+        """vLLM's own connector for auxiliary outputs; the outputs themselves, which a worker has, are nobody's here."""
+        module = import_module("vllm.distributed.aux_output_connector.connector")
+        made = module.AuxOutputSchedulerConnector(manager, connector)
+        made.take_output = lambda request, output: None
+        return made
 
     def transfer_config(self, connector: dict[str, Any] | None, load_failure: str) -> Any:
         """The connector tree as vLLM is configured with it."""
@@ -216,6 +266,21 @@ def leaf_class(base: Any) -> Any:
     return Leaf
 
 
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What differs in a state from the one before. Of requests and labels only those that differ: a request that is
+    gone is None, a label that is gone has no blocks."""
+    changed = {what: value for what, value in after.items() if before.get(what) != value}
+    if "requests" in changed:
+        old, new = before.get("requests", {}), after["requests"]
+        changed["requests"] = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
+    if "labels" in changed:
+        old, new = ({tuple(label): blocks for *label, blocks in state.get("labels", ())} for state in (before, after))
+        changed["labels"] = [
+            [*label, new.get(label, [])] for label in {**old, **new} if old.get(label) != new.get(label)
+        ]
+    return changed
+
+
 class Engine:
     """A scheduler, the commands that move it, and what is seen of it."""
 
@@ -238,11 +303,19 @@ class Engine:
         steps_in_flight: int = 1,
         load_failure: str = "recompute",
         retention: int | None = None,
+        drafts: int = 0,
+        replay_window: int = 0,
+        auxiliary_outputs: bool = False,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
         specs = [vllm.spec(group) for group in groups]
-        blocks = [spec.block_size for spec in specs]
+        blocks = [group["block"] for group in groups]
+        ranks = max(group["ranks"] for group in groups)
+        replicated = ranks > 1 and any(group["ranks"] == 1 and group["kind"] != "mamba" for group in groups)
+        if replicated and "dcp_sharded" not in inspect.signature(vllm.specs.FullAttentionSpec).parameters:
+            raise ValueError("this release shards every attention group")
+        config.parallel_config.decode_context_parallel_size = ranks
         mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
         cache = config.cache_config
         # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.
@@ -252,6 +325,8 @@ class Engine:
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
             cache.mamba_block_size = mamba_blocks[0]
         config.kv_transfer_config = vllm.transfer_config(connector, load_failure)
+        draft_model = any(group["draft"] for group in groups)
+        config.speculative_config = vllm.speculative_config(drafts, draft_model)
         config.scheduler_config.async_scheduling = steps_in_flight > 1
         if config.max_concurrent_batches != steps_in_flight:
             raise ValueError(f"{steps_in_flight} steps in flight; this release has {config.max_concurrent_batches}")
@@ -271,7 +346,7 @@ class Engine:
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
         SCRIPTS.clear()
-        with vllm.draft_model(any(group["draft"] for group in groups)):
+        with vllm.draft_model(draft_model):
             self._scheduler = call(
                 vllm.async_scheduler.AsyncScheduler if steps_in_flight > 1 else vllm.scheduler.Scheduler,
                 vllm_config=config,
@@ -281,24 +356,41 @@ class Engine:
                 log_stats=False,
                 structured_output_manager=vllm.structured_output_manager,
             )
-        self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = any(group["draft"] for group in groups)
+        self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = draft_model
+        self._drafts = drafts
         self._manager = self._scheduler.kv_cache_manager
+        if replay_window:
+            if not hasattr(self._scheduler, "prefix_replay_tokens"):
+                raise ValueError("this release runs nothing of a hit again")
+            self._scheduler.prefix_replay_tokens = replay_window
+        if auxiliary_outputs:
+            self._scheduler.aux_output_connector = vllm.auxiliary_connector(self._manager, self._scheduler.connector)
         self._pool = self._manager.block_pool
         self._hash_block = hash_block
         self._hasher = vllm.cache_utils.get_request_block_hasher(hash_block, vllm.hashing.sha256)
         self._wider_blocks = sorted(set(blocks) - {hash_block})
         self._names: dict[bytes, tuple[str, int]] = {}
-        self._hashes: dict[tuple[str, int, int], bytes] = {}
-        self._blocks = blocks
+        self._labels: dict[bytes, tuple[int, str, int]] = {}
+        self._learned: dict[tuple[str, int], int] = {}
+        self._texts: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
         self._in_flight: list[tuple[Any, list[str]]] = []
         self._observe()
         return self._state()
 
-    def arrive(self, request: str, prompt: list[int], output: list[int], answers: dict[str, Any]) -> dict[str, Any]:
+    def arrive(
+        self,
+        request: str,
+        prompt: list[int],
+        output: list[int],
+        answers: dict[str, Any],
+        skip_reading: bool = False,
+    ) -> dict[str, Any]:
         """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
-        sampling = self._vllm.sampling.SamplingParams(max_tokens=len(output), ignore_eos=True)
+        sampling = self._vllm.sampling.SamplingParams(
+            max_tokens=len(output), ignore_eos=True, skip_reading_prefix_cache=skip_reading
+        )
         for leaf, script in answers.items():
             SCRIPTS[leaf, request] = [list(answer) for answer in script]
         arrived = call(
@@ -310,18 +402,36 @@ class Engine:
             block_hasher=self._hasher,
         )
         self._outputs[request] = output
+        self._texts[request] = prompt + output
         self._scheduler.add_request(arrived)
         return self._state()
 
-    def step(self, budget: int | None = None, failed_blocks: list[int] | None = None) -> dict[str, Any]:
-        """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail."""
-        scheduled = self.schedule(budget)["step"]
-        state = self.execute(failed_blocks)
-        state["step"] = scheduled
-        return state
+    def run(self, commands: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+        """All `commands` in turn; after each, what has changed since the one before (see `changes`)."""
+        before: dict[str, Any] = {}
+        for do, arguments in commands:
+            state = getattr(self, do)(**arguments)
+            yield changes(before, state)
+            before = {**state, "step": None}
+
+    def step(
+        self,
+        budget: int | None = None,
+        failed_blocks: list[int] | None = None,
+        rejected: dict[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail, and so
+        many drafts of each request in `rejected` are wrong."""
+        scheduled = self._schedule(budget)
+        return {**self.execute(failed_blocks, rejected), "step": scheduled}
 
     def schedule(self, budget: int | None = None) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens; `execute` takes its output."""
+        scheduled = self._schedule(budget)
+        return {**self._state(), "step": scheduled}
+
+    def _schedule(self, budget: int | None) -> dict[str, Any]:
+        """Schedule one step, and what is seen of it."""
         scheduler = self._scheduler
         scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
         self._attempts = []
@@ -342,42 +452,61 @@ class Engine:
         ]
         scheduled = list(output.num_scheduled_tokens.items())
         self._in_flight.append((output, samples))
-        state = self._state()
-        state["step"] = {
+        taken, self._taken = self._taken, []
+        return {
             "scheduled": scheduled,
             "new_blocks": new_blocks,
             "computed": computed,
             "starts": sorted(starts),
-            "taken": self._taken,
+            "taken": taken,
             "told": list(TOLD),
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
+            "drafts": {
+                name: [len(tokens), all(token == NO_DRAFT for token in tokens)]
+                for name, tokens in output.scheduled_spec_decode_tokens.items()
+            },
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
-        self._taken = []
-        return state
 
-    def execute(self, failed_blocks: list[int] | None = None) -> dict[str, Any]:
-        """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it."""
+    def execute(self, failed_blocks: list[int] | None = None, rejected: dict[str, int] | None = None) -> dict[str, Any]:
+        """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it, and so many drafts of
+        each request in `rejected` are wrong; other drafts are right, as far as the output goes."""
         output, samples = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
-        self._learn_hashes()
+        running = dict(self._scheduler.requests)
         loads = None
         if failed_blocks:
             loads = call(self._vllm.outputs.KVConnectorOutput, invalid_block_ids=set(failed_blocks))
-        self._take_output(output, names, [self._next_token(name) if name in samples else [] for name in names], loads)
+        accepted = {
+            name: len(tokens) - (rejected or {}).get(name, 0) if NO_DRAFT not in tokens else 0
+            for name, tokens in output.scheduled_spec_decode_tokens.items()
+        }
+        sampled = [self._next_tokens(name, accepted.get(name, 0)) if name in samples else [] for name in names]
+        self._take_output(output, names, sampled, loads)
+        # Those that have ended with this step, too.
+        self._learn_hashes(running)
+        if self._drafts:
+            drafting = self._vllm.outputs.DraftTokenIds(samples, [[DRAFT] * self._drafts for _ in samples])
+            self._scheduler.update_draft_token_ids(drafting)
         return self._state()
 
-    def _next_token(self, name: str) -> list[int]:
+    def _next_tokens(self, name: str, accepted: int) -> list[int]:
         request = self._scheduler.requests.get(name)
-        return self._outputs[name][-1:] if request is None else [self._outputs[name][request.num_output_tokens]]
+        if request is None:
+            return self._outputs[name][-1:]
+        done = request.num_output_tokens
+        return self._outputs[name][done : done + 1 + max(0, accepted)]
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
-        whole = boundary % self._blocks[group] == 0
-        block_hash = self._hashes[request, boundary, self._blocks[group] if whole else self._hash_block]
-        block = self._cached()[group, block_hash][0]
+        prefix = self._texts[request][:boundary]
+        block = next(
+            blocks[0]
+            for (cached, name, end), blocks in self._cached().items()
+            if (cached, end) == (group, boundary) and self._texts[name][:end] == prefix
+        )
         self._manager.evict_blocks({block})
         return self._state()
 
@@ -527,38 +656,48 @@ class Engine:
 
             connector.get_num_new_matched_tokens = observed_ask
 
-    def _learn_hashes(self) -> None:
-        """Note which tokens each block hash stands for: the first request that has it, and how many of its tokens."""
+    def _learn_hashes(self, requests: dict[str, Any]) -> None:
+        """Note which tokens each new block hash stands for: the first request that has it, and how many of its tokens.
+        Hashes are prefix chains: those of a request only become more."""
         wider = self._vllm.cache_utils.BlockHashListWithBlockSize
-        for name, request in self._scheduler.requests.items():
-            views = [(self._hash_block, request.block_hashes)]
-            views += [(block, wider(request.block_hashes, self._hash_block, block)) for block in self._wider_blocks]
-            for block, hashes in views:
-                for index in range(len(hashes)):
-                    boundary = (index + 1) * block
-                    self._names.setdefault(bytes(hashes[index]), (name, boundary))
-                    self._hashes[name, boundary, block] = bytes(hashes[index])
+        for name, request in requests.items():
+            for block in (self._hash_block, *self._wider_blocks):
+                known = self._learned.get((name, block), 0)
+                if len(request.block_hashes) * self._hash_block // block == known:
+                    continue
+                hashes = request.block_hashes
+                if block != self._hash_block:
+                    hashes = wider(hashes, self._hash_block, block)
+                for index in range(known, len(hashes)):
+                    self._names.setdefault(bytes(hashes[index]), (name, (index + 1) * block))
+                self._learned[name, block] = len(hashes)
 
-    def _cached(self) -> dict[tuple[int, bytes], list[int]]:
-        """(group, hash) -> the blocks cached for it, the oldest first."""
+    def _cached(self) -> dict[tuple[int, str, int], list[int]]:
+        """What is cached: group, request and boundary (tokens) -> blocks, the oldest first."""
+        cached: dict[tuple[int, str, int], list[int]] = {}
+        for key, blocks in self._pool.cached_block_hash_to_block._cache.items():
+            label = self._labels.get(key) or self._label(key)
+            several = blocks.values() if isinstance(blocks, dict) else (blocks,)
+            cached.setdefault(label, []).extend(block.block_id for block in several)
+        return cached
+
+    def _label(self, key: bytes) -> tuple[int, str, int]:
         utils = self._vllm.cache_utils
-        return {
-            (utils.get_group_id(key), bytes(utils.get_block_hash(key))): (
-                [block.block_id for block in blocks.values()] if isinstance(blocks, dict) else [blocks.block_id]
-            )
-            for key, blocks in self._pool.cached_block_hash_to_block._cache.items()
-        }
+        label = (utils.get_group_id(key), *self._names[bytes(utils.get_block_hash(key))])
+        self._labels[key] = label
+        return label
 
     def _state(self) -> dict[str, Any]:
         """Everything that is compared after an action."""
         scheduler = self._scheduler
-        self._learn_hashes()
+        self._learn_hashes(scheduler.requests)
         return {
             "requests": {
                 name: {
                     "status": self._status(request),
                     "tokens": request.num_tokens,
                     "computed": request.num_computed_tokens,
+                    "drafts": len(request.spec_token_ids),
                     "tables": self._manager.get_block_ids(name),
                 }
                 for name, request in scheduler.requests.items()
@@ -566,7 +705,7 @@ class Engine:
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
             "skipped": [request.request_id for request in self._skipped()],
-            "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
+            "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
@@ -587,12 +726,14 @@ class Engine:
 
 def serve(engine_of: Callable[[Vllm], Any]) -> None:
     """Answer commands until standard input ends; the engine's methods are the commands."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    logging.disable(logging.WARNING)
 
     def reply(**message: Any) -> None:
-        print(json.dumps({"protocol": PROTOCOL, **message}), file=replies, flush=True)
+        replies.write(json.dumps({"protocol": PROTOCOL, **message}, separators=(",", ":")) + "\n")
+        replies.flush()
 
     vllm = Vllm()
     engine = engine_of(vllm)
@@ -604,7 +745,9 @@ def serve(engine_of: Callable[[Vllm], Any]) -> None:
             continue
         do = command.pop("do")
         try:
-            reply(state=getattr(engine, do)(**command))
+            done = getattr(engine, do)(**command)
+            for state in done if isinstance(done, Iterator) else (done,):
+                reply(state=state)
         except Exception as error:
             reply(
                 error={"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(limit=-6)}

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,6 +30,9 @@ Say = Callable[[str], None]
 ROOM_FOR_RUNTIME = 3 << 30
 ROOM_FOR_TREE = 1 << 30
 """Bytes that have to be free before an installation begins; it needs about a half of that."""
+
+PAUSES = (2.0, 10.0, 30.0)
+"""Seconds to wait before the package client is run again after the index could not be reached."""
 
 COMPLETE = "complete"
 """A file that is made last in the environment."""
@@ -126,8 +130,10 @@ def install_runtime(index: Index, say: Say, *, allow_large: bool) -> None:
         _run((sys.executable, "-m", "venv", "--clear", str(directory)), say)
     if not allow_large:
         _refuse_large(python, index, say)
+    # Bytecode of what a scheduler imports, a small part of all this, is compiled when it first starts.
+    install = (python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *index.arguments())
     for packages in ((TORCH,), (TORCH, *PACKAGES), ("--no-deps", *WITHOUT_DEPENDENCIES), BUILD):
-        _run((python, "-m", "pip", "install", "--disable-pip-version-check", *index.arguments(), *packages), say)
+        _run((*install, *packages), say)
     (directory / COMPLETE).touch()
 
 
@@ -216,6 +222,17 @@ def _download(release: str, directory: Path, index: Index, say: Say) -> Path:
 
 
 def _run(command: Sequence[str], say: Say, environment: dict[str, str] | None = None) -> None:
+    """Run the package client, again after a pause while the index cannot be reached."""
+    for pause in PAUSES:
+        try:
+            return _run_once(command, say, environment)
+        except IndexUnreachable:
+            say(f"the package index cannot be reached; again in {pause:.0f} s")
+            time.sleep(pause)
+    return _run_once(command, say, environment)
+
+
+def _run_once(command: Sequence[str], say: Say, environment: dict[str, str] | None) -> None:
     """Run the package client; its lines are the progress, and its last ones the reason if it fails."""
     lines: list[str] = []
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -239,8 +256,8 @@ def _run(command: Sequence[str], say: Say, environment: dict[str, str] | None = 
 _FAILURES: tuple[tuple[str, type[HitboundError], str], ...] = (
     (r"No space left on device", NoRoom, "make room, or name another folder with HITBOUND_CACHE"),
     (
-        r"NewConnectionError|ConnectTimeout|Max retries|Temporary failure in name|Connection (refused|broken|reset)"
-        r"|ProxyError|Network is unreachable",
+        r"NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|Temporary failure in name|IncompleteRead"
+        r"|[Cc]onnection (refused|broken|reset)|ProxyError|Network is unreachable|(50[0234]|429) (Server|Client) Error",
         IndexUnreachable,
         "the package index cannot be reached; check the network, or name an index with --index-url",
     ),

@@ -8,8 +8,8 @@ from model.connector import Composite
 from model.policies import POLICIES
 from properties.catalogue import EVENTS, INVARIANTS, Kind, Setting, applicable_events
 from properties.catalogue import Status as Checked
+from properties.events import in_flight, speculation
 from properties.features import Feature
-from properties.events import in_flight
 from properties.judge import events
 from tests.faulty_policies import FAULTS, Raises
 from tests.small_runs import (
@@ -160,12 +160,19 @@ def test_events_apply_where_they_can_happen() -> None:
         "TAIL-COPIED",
         "TAIL-MOVED",
         "CHUNK-INSIDE-BLOCK",
+        "SHARDED-HIT",
+        "READING-SKIPPED",
+        "OUTPUTS-MISSING",
+        "OUTPUTS-KEPT",
+        "HIT-RERUN",
+        "SHORT-HIT",
         "DRAFT-DROP",
         "STATE-NOT-KEPT",
         "SPARSE-HIT",
         "EVERY-STATE-HIT",
         "CHECKPOINT-STORED",
         "CHUNK-NULLS",
+        *(event.id for event in speculation.ENTRIES),
     }
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {
         "CHUNK-NULLS",

@@ -45,14 +45,17 @@ def test_what_the_package_client_says_becomes_an_error_of_ours(output: str, kind
     assert type(installation._failure(output)) is kind
 
 
-def test_an_unreachable_index_is_named_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_index_is_tried_again_and_named_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setattr(installation, "PAUSES", (0.0,))
+    said: list[str] = []
     nowhere = installation.Index(index_url="http://127.0.0.1:9/simple").arguments()
     with pytest.raises(IndexUnreachable, match="cannot be reached"):
-        installation._run((sys.executable, "-m", "pip", "download", *nowhere, "vllm"), lambda _: None)
+        installation._run((sys.executable, "-m", "pip", "download", *nowhere, "vllm"), said.append)
+    assert said.count("the package index cannot be reached; again in 0 s") == 1
 
 
 def test_releases_are_listed_in_the_order_of_their_numbers(cache: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-
-import attrs
+from typing import NamedTuple
 
 from model.configuration import StateMode
 from model.execution import BadRead, Reason
-from model.geometry import column_ending_at
+from model.geometry import column_ending_at, columns_for
 from model.pool import NULL_BLOCK, Label
 from model.request import Status
 from model.saving import referenced
@@ -19,8 +18,7 @@ from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_reads, is_first_read
 
 
-@attrs.frozen
-class Holding:
+class Holding(NamedTuple):
     """One entry of a block table."""
 
     request: str
@@ -42,6 +40,7 @@ def holdings(system: System) -> dict[int, list[Holding]]:
 def exclusive(observation: Observation) -> Iterator[Finding]:
     for message in (
         *_shared_blocks(observation.after),
+        *_scratch(observation.after),
         *_null_block(observation),
         *_overwritten(observation),
         *_copies(observation),
@@ -81,6 +80,20 @@ def _shared_blocks(system: System) -> Iterator[str]:
                     f"block {block} is cached for {len(label.prefix)} tokens of group {label.group}, but "
                     f"{holder.request} holds it in column {holder.column} of group {holder.group}"
                 )
+
+
+def _scratch(system: System) -> Iterator[str]:
+    """Scratch blocks lie behind the running state; they are moved and overwritten at will."""
+    configuration, pool = system.configuration, system.scheduler.pool
+    if not configuration.drafts:
+        return
+    for name, request in system.scheduler.requests.items():
+        for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
+            if not group.recurrent or request.status is not Status.RUNNING:
+                continue
+            for block in table[columns_for(request.computed, group.block) :]:
+                if pool.refs[block] != 1 or pool.labels[block] is not None:
+                    yield f"{name}: scratch block {block} of group {index} is cached or has more than one owner"
 
 
 def _stored_checkpoint(system: System, holder: Holding, label: Label) -> bool:
@@ -171,16 +184,17 @@ def no_leak(observation: Observation) -> Iterator[Finding]:
 
 def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
-    held = holdings(system)
+    requests = system.scheduler.requests.values()
+    held = Counter(block for request in requests for table in request.tables for block in table)
     fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
     saved = Counter(referenced(system.scheduler))
-    aside = Counter(block for request in system.scheduler.requests.values() for block in request.held)
+    aside = Counter(block for request in requests for block in request.held)
+    holders = held + fenced + saved + aside
     for block, refs in enumerate(pool.refs):
-        holders = len(held.get(block, ())) + fenced[block] + saved[block] + aside[block]
-        if refs > holders and block != NULL_BLOCK:
+        if refs and refs > holders[block] and block != NULL_BLOCK:
             yield (
-                f"block {block} has {refs} references, but {len(held.get(block, ()))} table entries, {fenced[block]} "
-                f"deferred frees and {saved[block]} saves"
+                f"block {block} has {refs} references, but {held[block]} table entries, {fenced[block]} deferred frees "
+                f"and {saved[block]} saves"
             )
     unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
     if sorted(pool.free) != unreferenced:
@@ -189,8 +203,10 @@ def _leaks(system: System) -> Iterator[str]:
     for label, blocks in pool.cached.items():
         for block in blocks:
             found[block].append(label)
-    for block in range(len(pool.refs)):
-        own, hashes = pool.labels_of(block), found.get(block, [])
+    for block, first in enumerate(pool.labels):
+        if first is None and block not in found:
+            continue
+        own, hashes = pool.labels_of(block), found[block]
         if len(own) != len(hashes) or any(label not in hashes for label in own):
             boundaries = [[len(label.prefix) for label in labels] for labels in (hashes, own)]
             yield f"block {block} is found by the hashes of {boundaries[0]} tokens and has those of {boundaries[1]}"
@@ -222,7 +238,6 @@ ENTRIES = (
             "vllm #33937",
             "SGLang #30986",
         ),
-        waits_for="scratch blocks of speculative decoding",
         predicate=exclusive,
     ),
     Invariant(

@@ -1,110 +1,132 @@
-"""The model against a real vLLM, named by HITBOUND_SUBJECT_PYTHON and HITBOUND_SUBJECT_TREE, decision by decision."""
+"""The model against a real vLLM, decision by decision."""
 
 from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from model.configuration import Eviction, GroupKind
-from model.policies import POLICIES
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
-from model.release import Release, rules_of
+from properties.events import speculation
 from properties.features import Feature
-from subjects.conform import rules_on_a_subject
-from subjects.differential import Comparison, Ending, Run
-from subjects.generation import random_trace
-from subjects.process import SubjectProcess, subject_from_environment
+from properties.judge import events
+from subjects.courses import policy_of, rules_on_a_subject
+from subjects.differential import Comparison, Ending, compared, start
+from subjects.generation import random_run
+from subjects.process import SubjectProcess
+from tests.installed import REQUIRED
 
-TRACES = 100
+TRACES = 30
 """Per configuration class and eviction mode."""
 
 pytestmark = pytest.mark.subject
 
-
-@pytest.fixture(scope="module")
-def subject() -> Iterator[SubjectProcess]:
-    found = subject_from_environment()
-    if found is None:
-        pytest.skip("no subject")
-    with SubjectProcess(found) as process:
-        yield process
+on_required_releases = pytest.mark.parametrize("process", REQUIRED, indirect=True)
+on_the_newest = pytest.mark.parametrize("process", REQUIRED[-1:], indirect=True)
+with_and_without_a_window = pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
 
 
-def policy_of(release: str) -> Policy:
-    """The policy of the subject's release; the releases before 0.27 also cut prefill chunks in another way."""
-    era = "vllm-" + ".".join(release.split(".")[:2])
-    if era not in ("vllm-0.27", "vllm-0.28"):
-        pytest.skip(f"the scheduler of {release} is not the one that is modelled")
-    return POLICIES[era]
-
-
-def compared(
+def comparison_of(
     seed: int,
     policy: Policy,
     process: SubjectProcess,
     second_attention: GroupKind | None,
     eviction: Eviction,
     features: frozenset[Feature] = frozenset(),
-    release: Release | None = None,
 ) -> tuple[Comparison, set[str]]:
-    trace = random_trace(
+    run = random_run(
         seed,
         policy,
         second_attention=second_attention,
         eviction=eviction,
         features=features,
-        release=release or rules_of(process.release),
+        release=rules_on_a_subject(process.release),
+        actions=25,
     )
-    run = Run(trace.configuration, policy, process)
-    return run.run(trace.actions), run.events
+    return compared(run, start(run, process)), {name for _, seen in run.numbered for name in events(seen)}
 
 
-@pytest.mark.parametrize("eviction", list(Eviction))
-@pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
-def test_no_decision_differs(subject: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction) -> None:
-    policy = policy_of(subject.release)
-    endings: Counter[Ending] = Counter()
+def what_is_met(
+    process: SubjectProcess,
+    second_attention: GroupKind | None,
+    eviction: Eviction,
+    features: frozenset[Feature] = frozenset(),
+) -> set[str]:
+    """The events of all traces, in which nothing differs."""
     met: set[str] = set()
     for seed in range(TRACES):
-        comparison, events = compared(seed, policy, subject, second_attention, eviction)
-        assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
-        endings[comparison.ending] += 1
-        met |= events
-    assert endings[Ending.EQUAL] > TRACES // 2
-    assert {"local hit", "synchronous load", "asynchronous load", "divergent admission", "preemption"} <= met
-
-
-@pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
-def test_no_decision_differs_with_draft_models_retention_and_chunks(
-    subject: SubjectProcess, second_attention: GroupKind | None
-) -> None:
-    features = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
-    policy = policy_of(subject.release)
-    for seed in range(TRACES):
-        comparison, _ = compared(seed, policy, subject, second_attention, Eviction.ADVERSARIAL, features)
-        assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
-
-
-@pytest.mark.parametrize("eviction", list(Eviction))
-@pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
-def test_no_decision_differs_with_partial_tails(
-    subject: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
-) -> None:
-    if tuple(map(int, subject.release.split(".")[:2])) < (0, 28):
-        pytest.skip(f"the scheduler of {subject.release} is not the one that is modelled")
-    tails, rules = frozenset({Feature.PARTIAL_TAILS}), rules_on_a_subject(subject.release)
-    met: set[str] = set()
-    for seed in range(TRACES):
-        comparison, events = compared(
-            seed, POLICIES["vllm-0.28"], subject, second_attention, eviction, tails, release=rules
+        comparison, happened = comparison_of(
+            seed, policy_of(process.release), process, second_attention, eviction, features
         )
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
         assert comparison.ending is Ending.EQUAL
-        met |= events
-    assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
+        met |= happened
+    return met
+
+
+@on_required_releases
+@pytest.mark.parametrize("eviction", list(Eviction))
+@with_and_without_a_window
+def test_no_decision_differs(process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction) -> None:
+    assert {
+        "LOCAL-HIT",
+        "EXTERNAL-HIT",
+        "LOADED-ASYNCHRONOUSLY",
+        "DIVERGENT-HIT",
+        "PREEMPTED",
+    } <= what_is_met(process, second_attention, eviction)
+
+
+@on_the_newest
+@with_and_without_a_window
+def test_no_decision_differs_with_draft_models_retention_and_chunks(
+    process: SubjectProcess, second_attention: GroupKind | None
+) -> None:
+    features = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
+    what_is_met(process, second_attention, Eviction.ADVERSARIAL, features)
+
+
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@with_and_without_a_window
+def test_no_decision_differs_with_partial_tails(
+    process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+) -> None:
+    met = what_is_met(process, second_attention, eviction, frozenset({Feature.PARTIAL_TAILS}))
+    assert {"TAIL-COPIED", "TAIL-MOVED", "TAIL-DROPPED", "TAIL-ALIAS", "EXTERNAL-HIT"} <= met
+
+
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize("second_attention", [None, GroupKind.FULL_ATTENTION])
+def test_no_decision_differs_with_context_parallelism(
+    process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+) -> None:
+    met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
+    assert {"LOCAL-HIT", "UNALIGNED-RESUME", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
+
+
+@on_the_newest
+@with_and_without_a_window
+@pytest.mark.parametrize("others", [frozenset[Feature](), frozenset({Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS})])
+def test_no_decision_differs_with_drafts(
+    process: SubjectProcess, second_attention: GroupKind | None, others: frozenset[Feature]
+) -> None:
+    met = what_is_met(process, second_attention, Eviction.LRU, others | {Feature.SPECULATION})
+    assert {event.id for event in speculation.ENTRIES} <= met
+
+
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize(
+    ("adjustment", "meets"),
+    [(Feature.AUXILIARY_OUTPUTS, {"OUTPUTS-MISSING"}), (Feature.PREFIX_REPLAY, {"HIT-RERUN", "SHORT-HIT"})],
+)
+def test_no_decision_differs_where_something_changes_an_answer(
+    process: SubjectProcess, adjustment: Feature, meets: set[str], eviction: Eviction
+) -> None:
+    met = what_is_met(process, None, eviction, frozenset({adjustment, Feature.SKIPPED_READING}))
+    assert meets | {"LOCAL-HIT", "READING-SKIPPED"} <= met
 
 
 class Deepest(Vllm028):
@@ -114,9 +136,9 @@ class Deepest(Vllm028):
         return summary.deepest, summary.shallowest < summary.deepest
 
 
-def test_another_policy_is_told_apart(subject: SubjectProcess) -> None:
-    policy_of(subject.release)
+@on_the_newest
+def test_another_policy_is_told_apart(process: SubjectProcess) -> None:
     comparisons = (
-        compared(seed, Deepest(), subject, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
+        comparison_of(seed, Deepest(), process, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
     )
     assert any(difference is not None and difference.what == "admissions" for difference in comparisons)

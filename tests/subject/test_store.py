@@ -15,7 +15,9 @@ from model.store import Store, answer
 from model.store_rules import Match, StoreRules
 from model.tokens import Segment, tokens_of
 from subjects import process
-from subjects.process import SubjectProcess, subject_from_environment
+from subjects.observed import build_arguments
+from subjects.process import SubjectProcess
+from tests.installed import REQUIRED, installed_subject
 
 LOOKUPS = 300
 """Per combination of groups."""
@@ -46,11 +48,8 @@ Lookup = tuple[int, int, list[tuple[int, int]]]
 
 @pytest.fixture(scope="module")
 def subject() -> Iterator[SubjectProcess]:
-    subject = subject_from_environment()
-    if subject is None:
-        pytest.skip("no subject")
     driver = Path(process.__file__).with_name("store_driver.py")
-    with SubjectProcess(subject, driver=driver) as running:
+    with SubjectProcess(installed_subject(REQUIRED[-1]), driver=driver) as running:
         yield running
 
 
@@ -73,8 +72,7 @@ def compared(
 ) -> None:
     configuration = Configuration(groups, pool_blocks=9, budget=9, hash_block=2)
     lookups = random_lookups(name, configuration, local=local)
-    described = [{"kind": group.kind.value, "block": group.block, "window": group.window} for group in groups]
-    reply = subject.ask(command, groups=described, hash_block=2, lookups=lookups)
+    reply = subject.ask(command, groups=build_arguments(configuration)["groups"], hash_block=2, lookups=lookups)
     assert isinstance(reply, dict), reply
     ours = []
     for N, L, keys in lookups:

@@ -1,0 +1,49 @@
+"""Runs exported tests on a subject: those of one release in one process, since importing vLLM takes the time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from subjects.process import Subject, SubjectUnavailable
+
+RUN = """
+import json, pathlib, runpy, sys, tempfile
+for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
+    raised = ""
+    try:
+        names = runpy.run_path(str(file))
+        (test,) = [value for name, value in names.items() if name.startswith("test_")]
+        with tempfile.TemporaryDirectory() as directory:
+            test(pathlib.Path(directory))
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}".strip(": ")
+    print("hitbound", json.dumps([file.stem, raised]), flush=True)
+"""
+
+SECONDS = 600
+"""For all tests of one release."""
+
+
+def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
+    """What each test raised, by its name; nothing if it passed. Raises SubjectUnavailable if they do not all end."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in tests.items():
+            Path(directory, f"{name}.py").write_text(text, encoding="utf-8")
+        ran = subprocess.run(
+            [subject.interpreter, "-c", RUN, directory],
+            env={**os.environ, **subject.environment()},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    lines = (line.removeprefix("hitbound ") for line in ran.stdout.splitlines() if line.startswith("hitbound "))
+    raised = dict(json.loads(line) for line in lines)
+    if raised.keys() != tests.keys():
+        raise SubjectUnavailable(f"{subject.tree}: not every exported test ended\n{ran.stderr[-2000:]}")
+    return raised
