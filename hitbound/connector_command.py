@@ -7,13 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from hitbound.conform_command import Conformed, SubjectPolicy
 from hitbound.judgement import Judgement
 from hitbound.progress import Say
+from hitbound.signature import signature_of
 from model.errors import HitboundError
-from subjects import conform, connector_conform
+from model.trace import Trace
+from properties.verdict import Result
+from subjects import connector_conform, courses
+from subjects.conform import NO_ENGINE_ERROR
 from subjects.process import Failure, Subject, SubjectProcess
 
 DRIVER = Path(connector_conform.__file__).with_name("connector_driver.py")
@@ -32,7 +34,7 @@ class ConnectorConfigurationError(HitboundError):
     """The file given with `--config` cannot be used."""
 
 
-def named_connector(named: str, file: Path | None) -> connector_conform.Tested:
+def named_connector(named: str, file: Path | None) -> connector_conform.RealConnector:
     """The connector that the options name; its module is looked for in the configuration's folders, then in the current
     one. Raises NoConnector or ConnectorConfigurationError."""
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", named):
@@ -43,7 +45,7 @@ def named_connector(named: str, file: Path | None) -> connector_conform.Tested:
     said = _configuration(file) if file is not None else {}
     folder = file.resolve().parent if file is not None else Path.cwd()
     path = [str((folder / entry).resolve()) for entry in said.get("path", ())]
-    return connector_conform.Tested(
+    return connector_conform.RealConnector(
         module=module,
         name=name,
         extra=said.get("kv_connector_extra_config", {}),
@@ -76,12 +78,12 @@ def _configuration(file: Path) -> dict[str, Any]:
 
 
 def run(
-    subject: Subject, tested: connector_conform.Tested, profile: str, seed: int, say: Say, *, checkout: bool
+    subject: Subject, tested: connector_conform.RealConnector, profile: str, seed: int, say: Say, *, checkout: bool
 ) -> Conformed:
     """Generated traces with the connector in the subject."""
     say(f"starting {subject.tree.name}")
     with SubjectProcess(subject, driver=DRIVER) as process:
-        era = conform.policy_of(process.release)
+        era = courses.policy_of(process.release)
         policy = SubjectPolicy(era, f"{tested.name} on {'vllm' if checkout else f'vllm=={process.release}'}")
         outcome = connector_conform.conform(process, tested, connector_conform.PROFILES[profile], seed, say)
         if isinstance(outcome, Failure):
@@ -89,19 +91,23 @@ def run(
             return Conformed(process.release, policy, judgements)
         say("making what was found smaller")
         found = connector_conform.findings(outcome)
-        replays = {finding.property: finding.replay for finding in found}
         scope = f"{outcome.traces} traces with {outcome.steps} steps on vLLM {process.release}, seed {seed}"
+        results = connector_conform.results(outcome, found, scope)
         return Conformed(
-            process.release,
-            policy,
-            tuple(
-                Judgement(
-                    policy.name,
-                    result,
-                    signature=attrs.asdict(result)["reason"] if result.property == conform.NO_ENGINE_ERROR else "",
-                    replay=replays.get(result.property) if result.trace is not None else None,
-                    tree=subject.tree,
-                )
-                for result in connector_conform.results(outcome, found, scope)
-            ),
+            process.release, policy, tuple(_judgement(policy.name, result, found, subject.tree) for result in results)
         )
+
+
+def _judgement(policy: str, result: Result, found: tuple[connector_conform.Finding, ...], tree: Path) -> Judgement:
+    """A violation was replayed in the subject; its picture is that of this run."""
+    replay = next((finding.replay for finding in found if result.trace and _is_of(finding, result.trace)), None)
+    if replay is None:
+        return Judgement(policy, result)
+    raised = result.property == NO_ENGINE_ERROR
+    signature = connector_conform.without_numbers(result.reason) if raised else signature_of(result, replay)
+    return Judgement(policy, result, signature=signature, replay=replay, tree=tree)
+
+
+def _is_of(finding: connector_conform.Finding, trace: Trace) -> bool:
+    shown = finding.replay.trace
+    return (shown.configuration, shown.actions) == (trace.configuration, trace.actions)

@@ -24,11 +24,13 @@ from properties.invariant import Violation
 from properties.minimise import minimise, size
 from properties.replay import Replay, first_admissions
 from properties.verdict import Result, Verdict
-from subjects.conform import ENGINE, NO_ENGINE_ERROR, policy_of, rules_on_a_subject
+from subjects.conform import NO_ENGINE_ERROR
 from subjects.connector_engine import CONTENT, PATIENCE, Clause, ConnectorEngine, Run
 from subjects.connector_traces import courses, random_trace
+from subjects.courses import policy_of, rules_on_a_subject
 from subjects.possible import possible
 from subjects.process import Failure, SubjectProcess
+from subjects.results import ENGINE
 
 STARTS = "CONNECTOR-STARTS"
 """Property of a connector: it can be built, without a GPU and a network."""
@@ -53,7 +55,7 @@ NOT_THE_CONNECTOR = (
 
 
 @attrs.frozen
-class Tested:
+class RealConnector:
     """A connector: a class that can be imported in the subject, and its configuration."""
 
     module: str
@@ -98,7 +100,7 @@ class Bench:
     """Where a connector is run. `policy` is that of the release: it names the hits of an admission for the report."""
 
     process: SubjectProcess
-    tested: Tested
+    tested: RealConnector
     policy: Policy
 
     def run(self, trace: Trace, times_asked: int = 1) -> Run:
@@ -178,7 +180,7 @@ def _is_held(system: System) -> bool:
 
 def conform(
     process: SubjectProcess,
-    tested: Tested,
+    tested: RealConnector,
     profile: Profile,
     seed: int,
     progress: Callable[[str], None] = lambda _: None,
@@ -432,9 +434,17 @@ def _note(violation: Violation, trace: Trace, outcome: Outcome) -> None:
 
 
 def _raised(violation: Violation) -> str:
-    return re.sub(r"\d+", "n", violation.message) if violation.property == NO_ENGINE_ERROR else ""
+    return without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
+
+
+def without_numbers(message: str) -> str:
+    """What tells one exception from others, whatever the trace. Names that look random are numbers too."""
+    return re.sub(r"\b(?=\w*\d)\w+\b", "n", message)
 
 
 def _error(failure: Failure, action: int | None) -> Violation:
-    where = [line.strip() for line in failure.traceback.splitlines() if line.strip().startswith("File ")][-1:]
-    return Violation(NO_ENGINE_ERROR, None, ": ".join((failure.kind, failure.message, *where)), action)
+    where = re.findall(r'File ".*?([^/"]+)", line \d+, in (\w+)', failure.traceback)[-1:]
+    raised = ": ".join(part for part in (failure.kind, failure.message) if part)
+    return Violation(
+        NO_ENGINE_ERROR, None, raised + "".join(f", in {function} ({file})" for file, function in where), action
+    )

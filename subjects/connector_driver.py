@@ -191,7 +191,7 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
         """The scheduler takes the output of the step, with the loads that have ended by now, and those that failed."""
         output, samples = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
-        self._learn_hashes()
+        running = dict(self._scheduler.requests)
         report = driver.call(
             self._vllm.outputs.KVConnectorOutput,
             finished_sending=self._ended.sent or None,
@@ -200,8 +200,9 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
             invalid_block_ids=set(self._ended.invalid),
             kv_connector_worker_meta=self._ended.meta,
         )
-        sampled = [self._next_token(name) if name in samples else [] for name in names]
+        sampled = [self._next_tokens(name, 0) if name in samples else [] for name in names]
         self._take_output(output, names, sampled, report)
+        self._learn_hashes(running)
         state: dict[str, Any] = self._state()
         return state
 

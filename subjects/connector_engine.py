@@ -257,7 +257,7 @@ class ConnectorEngine(SubjectEngine):
         self.run.claims, self.run.seen, self.run.worker_half = reply["claims"], reply["seen"], reply["worker"]
         return None
 
-    def act(self, action: Action, expected: Observation | None = None) -> Observation | Failure:
+    def act(self, action: Action) -> Observation | Failure:
         match action:
             case EndLoad():
                 self._ended[action.request] = action.succeeded
@@ -318,7 +318,6 @@ class ConnectorEngine(SubjectEngine):
             }
         )
         self.system = self._system(updated, texts, attrs.evolve(worker, memory=memory))
-        self.commands.labels = updated["labels"]
         return attrs.evolve(
             observation,
             after=self.system,

@@ -17,7 +17,7 @@ from subjects.connector_conform import (
     STARTS,
     Outcome,
     Profile,
-    Tested,
+    RealConnector,
     conform,
     does_not_start,
     findings,
@@ -25,7 +25,8 @@ from subjects.connector_conform import (
     strongest,
 )
 from subjects.connector_engine import Clause
-from subjects.process import Failure, SubjectProcess, subject_from_environment
+from subjects.process import Failure, SubjectProcess
+from tests.installed import REQUIRED, installed_subject
 
 CONNECTORS = Path(__file__).resolve().parents[1] / "connectors"
 OFFLOADING = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
@@ -36,19 +37,14 @@ pytestmark = [pytest.mark.subject, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[SubjectProcess]:
-    subject = subject_from_environment()
-    if subject is None:
-        pytest.skip("no subject")
-    with SubjectProcess(subject, driver=DRIVER) as started:
-        if not started.release.startswith(("0.28", "0.33")):
-            pytest.skip("the connectors are written for 0.28 to 0.33")
+    with SubjectProcess(installed_subject(REQUIRED[-1]), driver=DRIVER) as started:
         yield started
 
 
 def run(
     process: SubjectProcess, module: str, name: str, traces: int = SHORT.traces, **extra: object
 ) -> Outcome | Failure:
-    tested = Tested(module, name, dict(extra), "kv_both", (str(CONNECTORS),))
+    tested = RealConnector(module, name, dict(extra), "kv_both", (str(CONNECTORS),))
     return conform(process, tested, Profile("short", traces, SHORT.actions, 0), 0)
 
 
