@@ -1,60 +1,211 @@
-"""Runs the traces of the corpus on installed vLLM releases and writes docs/release-matrix.md.
+"""Runs the corpus, the exported tests of the findings and the hunt for the faults of 0.24 to 0.27 on installed vLLM
+releases, and writes docs/release-matrix.json and docs/release-matrix.md.
 
-    python -m benchmarks.release_matrix [RELEASE ...]
-
-Without arguments every installed release runs (`hitbound subject install`). Cells are what the scheduler adopted for
-the last request of the trace, as L+E in tokens.
+    python -m benchmarks.release_matrix [RELEASE ...]     measure these releases (default: every installed one)
+    python -m benchmarks.release_matrix --page            write the page anew from what was measured
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from hitbound.corpus import corpus
+from benchmarks.bisect import raised_on
+from hitbound.corpus import cases, finding_traces, named_corpus
+from model.actions import EndSaves, EvictObject, Execute, Schedule, Step
+from model.connector import leaves_of
+from model.errors import HitboundError
 from model.trace import Trace
 from properties.replay import Replay
+from properties.verdict import REQUIRED_CELL, Case
 from subjects import conform, installation
 from subjects.process import SubjectProcess
 
-PAGE = Path(__file__).parents[1] / "docs" / "release-matrix.md"
+DOCS = Path(__file__).parents[1] / "docs"
+DATA, PAGE = DOCS / "release-matrix.json", DOCS / "release-matrix.md"
 
-HEAD = """# The corpus on real vLLM releases
+DOES_NOT_APPLY = "-"
+ACTIONS = 25
+"""The most actions of a trace of the hunt, as in the profile `ci`."""
 
-What vLLM's own scheduler adopts for the last request of each trace of the corpus, as L+E in tokens, from a run of
-`python -m benchmarks.release_matrix`. Bold: the shadow worker saw a violation. `assertion`: the scheduler failed one of
-its own checks. `-`: the release refuses the configuration. Loads do what the leaf's contract says, no more.
-
-"""
+WANTED = {
+    "0.24.0": Case.LOCAL,
+    "0.25.1": Case.LOCAL,
+    "0.26.0": Case.LOCAL,
+    "0.27.0": Case.EXTERNAL,
+    "0.27.1": Case.EXTERNAL,
+}
+"""HIT-RESUME in which case generated traces have to find, on which release."""
 
 
 def main() -> None:
-    releases = sys.argv[1:] or list(installation.installed())
-    columns = {release: _column(release) for release in releases}
-    titles = [trace.title for trace in corpus()]
-    lines = ["| trace | " + " | ".join(releases) + " |", "|---" * (len(releases) + 1) + "|"]
-    for number, title in enumerate(titles):
-        lines.append(f"| {title} | " + " | ".join(column[number] for column in columns.values()) + " |")
-    PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    asked = sys.argv[1:]
+    if asked != ["--page"]:
+        for release in asked or installation.installed():
+            measured = _read()
+            measured[release] = _measured(release)
+            DATA.write_text(json.dumps(_in_order(measured), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(f"{release} measured", flush=True)  # noqa: T201
+    PAGE.write_text(page(_read()), encoding="utf-8")
 
 
-def _column(release: str) -> list[str]:
+def traces() -> dict[str, Trace]:
+    """What runs on each release, by the words that head its row: the corpus, and the cases of public reports."""
+    reports = {f"{case.reports[0]} {case.name}": case.after.trace for case in cases()}
+    return named_corpus() | reports
+
+
+def applies(trace: Trace) -> bool:
+    """Whether the trace can be given to a subject as it is: one step at a time, scripted leaves, no failed blocks."""
+    leaves = leaves_of(trace.configuration.connector) if trace.configuration.connector else ()
+    one_by_one = not any(isinstance(action, Schedule | Execute | EvictObject | EndSaves) for action in trace.actions)
+    succeed = not any(isinstance(each, Step) and (each.failed_loads or each.failed_blocks) for each in trace.actions)
+    return one_by_one and succeed and all(leaf.store is None and leaf.peer is None for leaf in leaves)
+
+
+def _read() -> dict[str, Any]:
+    return dict(json.loads(DATA.read_text(encoding="utf-8"))) if DATA.exists() else {}
+
+
+def _in_order(measured: Mapping[str, Any]) -> dict[str, Any]:
+    return {release: measured[release] for release in sorted(measured)}
+
+
+def _measured(release: str) -> dict[str, Any]:
     with SubjectProcess(installation.subject_of(release)) as process:
-        policy = conform.policy_of(process.release)
-        return [_cell(trace, conform.run_on(trace, policy, process, whole=True)) for trace in corpus()]
+        cells = {name: cell_on(trace, process) for name, trace in traces().items()}
+        unaided = _hunted(WANTED[release], process) if release in WANTED else None
+    return {"cells": cells, "exported": raised_on(release, finding_traces()), "unaided": unaided}
 
 
-def _cell(trace: Trace, replayed: Replay) -> str:
+def cell_on(trace: Trace, process: SubjectProcess) -> str:
+    """What the scheduler of the subject adopts for the last request of a trace, as it is shown in the table."""
+    if not applies(trace):
+        return DOES_NOT_APPLY
+    try:
+        return _cell(conform.run_on(trace, conform.policy_of(process.release), process, whole=True))
+    except HitboundError:
+        return DOES_NOT_APPLY
+
+
+def _cell(replayed: Replay) -> str:
     raised = [found for found in replayed.violations if found.property == conform.NO_ENGINE_ERROR]
     if raised:
-        return (
-            "-" if raised[0].action is None else f"**{raised[0].message.split(':')[0].removesuffix('Error').lower()}**"
-        )
+        kind = raised[0].message.split(":")[0]
+        return DOES_NOT_APPLY if raised[0].action is None else f"**{kind}**"
     if not replayed.admissions:
         return "none"
     last = replayed.admissions[-1]
     adopted = f"{last.local}+{last.external}"
     return f"**{adopted}**" if replayed.violations else adopted
+
+
+def _hunted(wanted: Case, process: SubjectProcess) -> dict[str, Any]:
+    """Generated traces until one violates HIT-RESUME in the case wanted, and that one made smaller.
+
+    Seconds are of processor time, on both sides: what they would be on a machine that does nothing else.
+    """
+    policy = conform.policy_of(process.release)
+    began, found, ran = _processor(process), {}, 0
+    for number in range(1000):
+        outcome = conform.conform(
+            process, policy, conform.Profile("one", traces=1, actions=ACTIONS, seed=number), number, compare=False
+        )
+        ran += outcome.traces
+        found = {key: of for key, of in outcome.found.items() if key.property == "HIT-RESUME" and key.case is wanted}
+        found = {key: of for key, of in found.items() if key.configuration_class is REQUIRED_CELL.configuration_class}
+        if found:
+            break
+    met = _processor(process)
+    outcome.found = found
+    (finding, *_) = conform.findings(outcome, process)
+    return {
+        "property": f"HIT-RESUME ({wanted.value})",
+        "traces": ran,
+        "seconds": round(met - began, 1),
+        "shrinking": round(_processor(process) - met, 1),
+        "actions": len(finding.replay.trace.actions),
+        "message": finding.message,
+    }
+
+
+def _processor(process: SubjectProcess) -> float:
+    return time.process_time() + process.processor_seconds()
+
+
+HEAD = """# Real vLLM releases
+
+What vLLM's own scheduler does, from runs of `python -m benchmarks.release_matrix` on installed subjects
+([the real engine](real-engine.md)). The numbers are in `release-matrix.json`.
+
+"""
+TABLE = """## The scenarios S1 to S15
+
+What is adopted for the last request of the trace, as L+E in tokens; `hitbound replay tests/corpus/S02.json` draws one.
+Bold: the shadow worker saw a violation (loads do what the leaf's contract says, no more), or the scheduler raised.
+
+"""
+CORPUS = """
+## The corpus and the public reports
+
+The same for every other trace. Rows of public reports run the trace of their case. `-`: the release refuses the
+configuration, or the trace needs what only the model has (stores, several steps in flight, failed blocks).
+
+"""
+FINDINGS = """
+## The findings
+
+Each trace in `tests/corpus/findings` as a test for vLLM's own repository (`hitbound export FILE --as vllm-test`, run by
+`python -m benchmarks.bisect FILE` on every release): `ok` passes, `FAILS`, `-` is skipped, for the release caches nothing
+there that could be evicted.
+
+"""
+UNAIDED = """
+## Found without a trace
+
+How long `hitbound conform` takes to find the fault of a release by generated traces, and to make the trace smaller. Seconds
+are of processor time, of both processes, after the start of vLLM.
+
+| release | property | traces | seconds until found | seconds to make it smaller | actions of the trace |
+|---|---|---|---|---|---|
+"""
+
+
+def page(measured: Mapping[str, Any]) -> str:
+    """The text of the page."""
+    scenarios = [name for name in named_corpus() if name.startswith("S")]
+    others = [name for name in traces() if name not in scenarios]
+    cells = {name: [measured[release]["cells"][name] for release in measured] for name in traces()}
+    failing = {
+        name: [_passes(measured[release]["exported"][name]) for release in measured] for name in finding_traces()
+    }
+    hunted = {release: each["unaided"] for release, each in measured.items() if each["unaided"]}
+    unaided = "".join(
+        f"| {release} | {found['property']} | {found['traces']} | {found['seconds']} | {found['shrinking']} "
+        f"| {found['actions']} |\n"
+        for release, found in hunted.items()
+    )
+    text = HEAD + TABLE + _table(measured, {f"S{int(name[1:])}": cells[name] for name in scenarios})
+    text += CORPUS + _table(measured, {name: cells[name] for name in others if set(cells[name]) != {DOES_NOT_APPLY}})
+    text += FINDINGS + _table(measured, {f"[{name}](findings/{name}.md)": row for name, row in failing.items()})
+    return text + UNAIDED + unaided
+
+
+def _passes(raised: str) -> str:
+    return "ok" if not raised else DOES_NOT_APPLY if raised.startswith("skipped") else "FAILS"
+
+
+def _table(releases: Mapping[str, Any], rows: Mapping[str, list[str]]) -> str:
+    def lines() -> Iterator[str]:
+        yield f"| | {' | '.join(releases)} |"
+        yield "|---" * (1 + len(releases)) + "|"
+        yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
+
+    return "\n".join(lines()) + "\n"
 
 
 if __name__ == "__main__":

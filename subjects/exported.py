@@ -12,7 +12,7 @@ from pathlib import Path
 from subjects.process import Subject, SubjectUnavailable
 
 RUN = """
-import json, pathlib, runpy, sys, tempfile
+import json, pathlib, runpy, sys, tempfile, traceback, unittest
 for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
     raised = ""
     try:
@@ -20,8 +20,11 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
         (test,) = [value for name, value in names.items() if name.startswith("test_")]
         with tempfile.TemporaryDirectory() as directory:
             test(pathlib.Path(directory))
+    except unittest.SkipTest as skipped:
+        raised = f"skipped: {skipped}"
     except Exception as error:
-        raised = f"{type(error).__name__}: {error}".strip(": ")
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raised = f"{type(error).__name__} in {where.name}: {str(error) or where.line}"
     print("hitbound", json.dumps([file.stem, raised]), flush=True)
 """
 
@@ -30,7 +33,10 @@ SECONDS = 600
 
 
 def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
-    """What each test raised, by its name; nothing if it passed. Raises SubjectUnavailable if they do not all end."""
+    """What each test raised, or why it was skipped, by its name; nothing if it passed.
+
+    Raises SubjectUnavailable if they do not all end.
+    """
     with tempfile.TemporaryDirectory() as directory:
         for name, text in tests.items():
             Path(directory, f"{name}.py").write_text(text, encoding="utf-8")
