@@ -54,6 +54,7 @@ def _group_sizes(group: Group) -> str:
             f", window {group.window}" if group.window else "",
             f", chunk {group.chunk}" if group.chunk else "",
             ", of the draft model" if group.draft else "",
+            f", on {group.ranks} ranks together" if group.ranks > 1 else "",
         )
     )
 

@@ -21,7 +21,7 @@ from model.geometry import floor_to
 from model.lookup import LocalLookup, look_up, tables_at
 from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
-from model.policy import COMMON, NOTHING, Answer, Policy, Summary, tokens_used
+from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy, Summary, tokens_used
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import SkippedReading, Truncation
 from model.request import Request, Status
@@ -196,8 +196,10 @@ def decide(
     usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer))
     E = tokens_used(policy, usable, asked, lookup.summary, N)
     local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
-    by_group = diverged and external > 0
-    from_common = not by_group and lookup.summary.common in (first_local, local)
+    summary = lookup.summary
+    each_alone = summary.lookup is PER_GROUP and summary.deepest <= summary.full_attention
+    by_group = external > 0 if diverged else each_alone
+    from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
     request = attrs.evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)

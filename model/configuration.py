@@ -10,7 +10,17 @@ import attrs
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
 from model.geometry import floor_to
-from model.release import NEWEST, ChunkGrid, DraftGroups, PromptTail, Release, Reservation, StateWrites
+from model.release import (
+    NEWEST,
+    ChunkGrid,
+    DraftGroups,
+    PromptTail,
+    Release,
+    Reservation,
+    ResumeColumn,
+    ShardedHits,
+    StateWrites,
+)
 
 
 class GroupKind(enum.Enum):
@@ -84,6 +94,11 @@ class Group:
 
     `draft` if it holds layers of a draft model (vLLM: `is_eagle_group`), whose KV of a hit's last token depends on the
     token after it: such a group drops the last block of what it finds. No draft model has recurrent layers.
+
+    Where the KV of each block is sharded over `ranks` context-parallel ranks, `block` counts the tokens of all of them
+    (vLLM: `block_size` of the spec times `dcp_world_size`; prefill context parallelism does not scale blocks from 0.26
+    on). Every rank has the whole of what is not sharded: recurrent states always, windows and chunks, and the KV of
+    some draft models (`dcp_sharded`).
     """
 
     kind: GroupKind
@@ -91,6 +106,7 @@ class Group:
     window: int | None = None
     draft: bool = False
     chunk: int | None = None
+    ranks: int = 1
 
     def __attrs_post_init__(self) -> None:
         if self.block < 1:
@@ -112,6 +128,15 @@ class Group:
             )
         if self.draft and self.recurrent:
             raise ConfigurationError("a draft model has no recurrent layers; use `draft` with attention groups")
+        if self.ranks < 1 or self.block % self.ranks:
+            raise ConfigurationError(
+                f"a block of {self.block} tokens on {self.ranks} ranks; `block` counts the tokens of all ranks: use a "
+                "multiple"
+            )
+        if self.ranks > 1 and self.kind is not GroupKind.FULL_ATTENTION:
+            raise ConfigurationError(
+                f"a {self.kind.value} group on {self.ranks} ranks; context parallelism shards full attention only"
+            )
 
     @property
     def recurrent(self) -> bool:
@@ -170,12 +195,22 @@ class Configuration:
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
-        A Mamba block is wider than the hash unit, and so is no sliding window's nor that of chunked local attention:
-        their lookups know only whole blocks.
+        A Mamba block is wider than the hash unit, or as wide where sharding widens attention blocks, and no sliding
+        window's nor that of chunked local attention is wider: their lookups know only whole blocks.
         """
+        if self.mamba_block is None or self.state_mode is not StateMode.ALIGN:
+            return False
+        sharded = self.context_ranks > 1
+        if sharded and self.release.sharded_hits is ShardedHits.SCHEDULER_BLOCKS:
+            return False
         whole = (group for group in self.groups if group.window is not None or group.chunk is not None)
-        wide = self.mamba_block not in (None, self.hash_block) and self.state_mode is StateMode.ALIGN
+        wide = sharded or self.mamba_block > self.hash_block
         return wide and all(group.block == self.hash_block for group in whole)
+
+    @property
+    def context_ranks(self) -> int:
+        """Context-parallel ranks over which attention is sharded (vLLM: `decode_context_parallel_size`)."""
+        return max(group.ranks for group in self.groups)
 
     @property
     def hit_alignment(self) -> int:
@@ -207,7 +242,20 @@ class Configuration:
             return None
         if self.mamba_block is None or self.release.chunk_grid is ChunkGrid.MAMBA_BLOCK:
             return self.mamba_block
-        return min(group.block for group in self.groups)
+        return self.smallest_block
+
+    @property
+    def smallest_block(self) -> int:
+        """The smallest block of any group, in tokens on one rank: what `cache_config.block_size` is set to
+        (`EngineCore._initialize_kv_caches`)."""
+        return min(group.block // group.ranks for group in self.groups)
+
+    @property
+    def resume_block(self) -> int | None:
+        """The block, in tokens, by which the worker finds the column of the state at a hit's end; None without a Mamba
+        group."""
+        own = self.release.resume_column is ResumeColumn.OWN_BLOCK
+        return self.mamba_block if own or self.mamba_block is None else self.smallest_block
 
     def written_states(self, computed: int, end: int) -> tuple[int, ...]:
         """The boundaries, in tokens, at which a chunk from `computed` to `end` writes the recurrent state."""
@@ -272,6 +320,8 @@ def _check(configuration: Configuration) -> None:
         raise ConfigurationError(f"{configuration.steps_in_flight} steps in flight run nothing; use 1 or more")
     if configuration.budget < 1:
         raise ConfigurationError(f"a budget of {configuration.budget} tokens schedules nothing; use 1 or more")
+    if any(group.ranks not in (1, configuration.context_ranks) for group in groups):
+        raise ConfigurationError("sharded groups of one model share the context-parallel ranks; use one number of them")
     for group in groups:
         if configuration.hash_block < 1 or group.block % configuration.hash_block:
             raise ConfigurationError(

@@ -55,7 +55,8 @@ class LostWrite:
 class ChunkOutcome:
     """What became of one chunk, tokens [computed, end). `sound`: it computed what a run without a cache computes.
 
-    `copied` are the groups whose state was copied to another column; `load_failed` marks a synchronous load that
+    `copied` are the groups whose state was copied to another column, from the column `state_column` in which the worker
+    looked for it (None for a chunk that starts without a state); `load_failed` marks a synchronous load that
     failed, now or before, if the chunk goes on from what it left.
     """
 
@@ -65,6 +66,7 @@ class ChunkOutcome:
     starts: bool
     sound: bool
     copied: tuple[int, ...]
+    state_column: int | None
     load_failed: bool
 
 

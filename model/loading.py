@@ -33,7 +33,7 @@ def writes_of(configuration: Configuration, load: Load, objects: Objects) -> tup
         return ()
     if load.leaf.store is not None:
         failed = load.failed(configuration.groups)
-        fetches = (fetch for fetch in load.fetches if fetch.block not in failed)
+        fetches = (fetch for fetch in load.fetches if (fetch.label.group, fetch.block) not in failed)
         named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in fetches)
         return tuple(LoadWrite(block, content, whole=True) for content, block in named if content is not None)
     if load.leaf.peer is not None:

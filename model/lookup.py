@@ -14,7 +14,7 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import DraftDrop, DraftLookAhead, JunctionRule
+from model.release import DraftDrop, DraftLookAhead, JunctionRule, PerGroupBlocks
 from model.tokens import Prefix
 
 
@@ -257,7 +257,7 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
     cap = policy.cap(len(prefix))
     views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
     reconciled = reconcile(policy, views, cap)
-    hits = [view.hit for view in views]
+    hits = [0 if _looked_up_by_rank(configuration, view, lookup) else view.hit for view in views]
     summary = Summary(
         lookup=lookup,
         full_attention=hits[0],
@@ -270,6 +270,12 @@ def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Pr
         copied_before_load=configuration.copied_before_load,
     )
     return LocalLookup(views, reconciled.views, reconciled.accepted, summary)
+
+
+def _looked_up_by_rank(configuration: Configuration, view: SpecView, lookup: Lookup) -> bool:
+    """Whether the lookup of this spec on its own is in blocks of one rank, which nothing is cached by."""
+    by_rank = configuration.release.per_group_blocks is PerGroupBlocks.OF_ONE_RANK
+    return by_rank and lookup is Lookup.PER_GROUP and view.group.ranks > 1
 
 
 def _view(configuration: Configuration, indexes: tuple[int, ...], pool: Pool, prefix: Prefix, cap: int) -> SpecView:

@@ -13,6 +13,14 @@ from model.tokens import Prefix
 Table = tuple[int, ...]
 """Block ids by column; 0 is the null block."""
 
+Entry = tuple[int, int]
+"""A block as content of one group: (group, block id)."""
+
+
+def entries_of(tables: tuple[Table, ...]) -> set[Entry]:
+    """Everything in the tables of one request but the null block."""
+    return {(index, block) for index, table in enumerate(tables) for block in table if block}
+
 
 @attrs.frozen
 class Fetch:
@@ -65,10 +73,10 @@ class Load:
         """Whether the block in a column of group number `index` is not filled."""
         return self.fails or (index, column) in self.failed_blocks
 
-    def failed(self, groups: tuple[Group, ...]) -> set[int]:
+    def failed(self, groups: tuple[Group, ...]) -> set[Entry]:
         """Blocks that should have been filled and were not; null blocks are no destination."""
         return {
-            table[column]
+            (index, table[column])
             for index, (group, table) in enumerate(zip(groups, self.tables, strict=True))
             for column in self.columns(index, group)
             if table[column] and self.fails_at(index, column)

@@ -94,6 +94,15 @@ class Recovery(enum.Enum):
     """Failures are named by request, and only an asynchronous load is asked about: nothing happens (from 0.31)."""
 
 
+class FailureNames(enum.Enum):
+    """How what a synchronous load failed to fill is named, to find out whom it concerns (`invalid_block_ids`)."""
+
+    ENTRIES = "entries"
+    """By request, group and block (proposed in vLLM #54733): what has changed hands since is another block."""
+    BLOCK_NUMBERS = "block_numbers"
+    """By bare numbers: whoever holds a block of that number now, in any group."""
+
+
 class FailedTransfer(enum.Enum):
     """What becomes of a request whose asynchronous load failed."""
 
@@ -138,6 +147,17 @@ class RunnerPosition(enum.Enum):
     """From the plan (`num_computed_tokens` of `CachedRequestData`)."""
     OWN = "own"
     """From what it ran before, whatever the scheduler has rewound since (V2 runner, vLLM #49250)."""
+
+
+class ResumeColumn(enum.Enum):
+    """By which block the worker finds the column of the state from which a request starts that has a hit (`add_request`
+    of `MambaHybridModelState`)."""
+
+    OWN_BLOCK = "own_block"
+    """By that of the Mamba groups (from 0.32, and the older runner)."""
+    SMALLEST_BLOCK = "smallest_block"
+    """By the smallest of any group, to which the engine core sets `cache_config.block_size` (the newer runner from 0.26
+    to 0.31: vLLM #53142, #55600)."""
 
 
 class PromptTail(enum.Enum):
@@ -312,6 +332,24 @@ class WindowPublication(enum.Enum):
     """Of multiples of the scheduler block, so that most partial tails are cached in vain (up to 0.28)."""
 
 
+class ShardedHits(enum.Enum):
+    """Where hits may end if attention blocks are sharded over context-parallel ranks (`partial_hash_hits_enabled`)."""
+
+    HASH_BOUNDARIES = "hash_boundaries"
+    """At any hash boundary, like others, also where Mamba blocks are as wide as the hash unit (from 0.29)."""
+    SCHEDULER_BLOCKS = "scheduler_blocks"
+    """At multiples of the scheduler block only (0.26 to 0.28; before that, no hybrid model is sharded)."""
+
+
+class PerGroupBlocks(enum.Enum):
+    """By which blocks each group on its own is looked up (`find_longest_cache_hit_per_group`)."""
+
+    OF_ALL_RANKS = "of_all_ranks"
+    """By those by which it is cached (from 0.29)."""
+    OF_ONE_RANK = "of_one_rank"
+    """Sharded attention by those of one rank, by which nothing is cached: no hit (0.26 to 0.28)."""
+
+
 class WaitingOrder(enum.Enum):
     """Which of the requests that wait are tried before the others (`skipped_waiting`, `kv_holding_waiting`)."""
 
@@ -333,8 +371,10 @@ class Release:
     freeing: Freeing = Freeing.FENCED
     fenced_victim: FencedVictim = FencedVictim.SPARED
     recovery: Recovery = Recovery.PREEMPTED
+    failure_names: FailureNames = FailureNames.ENTRIES
     failed_transfer: FailedTransfer = FailedTransfer.UNDONE
     runner_position: RunnerPosition = RunnerPosition.PLANNED
+    resume_column: ResumeColumn = ResumeColumn.OWN_BLOCK
     after_load: AfterLoad = AfterLoad.NOT_ASKED
     resumption: Resumption = Resumption.AS_RESUMED
     skipped_reading: SkippedReading = SkippedReading.NOTHING
@@ -346,6 +386,8 @@ class Release:
     shared_tail: SharedTail = SharedTail.AT_ONCE
     reservation: Reservation = Reservation.BY_TAKING
     window_publication: WindowPublication = WindowPublication.EVERY_HIT_BOUNDARY
+    sharded_hits: ShardedHits = ShardedHits.HASH_BOUNDARIES
+    per_group_blocks: PerGroupBlocks = PerGroupBlocks.OF_ALL_RANKS
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
@@ -377,6 +419,8 @@ _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
+    sharded_hits=ShardedHits.SCHEDULER_BLOCKS,
+    per_group_blocks=PerGroupBlocks.OF_ONE_RANK,
 )
 _AT_027 = attrs.evolve(
     _AT_028,
@@ -400,8 +444,8 @@ RELEASES: dict[str, Release] = {
     "0.33": NEWEST,
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
-the rule of 0.31 that orders queues in another way, `waiting_order`, and `recovery`, for no release has one that is
-sound for several groups."""
+the rule of 0.31 that orders queues in another way, `waiting_order`, `recovery`, for no release has one that is sound
+for several groups, and what is a matter of groups with different blocks, `chunk_grid` and `resume_column`."""
 
 
 def rules_of(version: str) -> Release:

@@ -12,58 +12,72 @@ from model.configuration import Configuration, Group, LoadFailure
 from model.geometry import column_ending_at, columns_written
 from model.in_flight import InFlight, Work
 from model.internal_checkpoint import checkpoint_of
-from model.plan import Chunk, Table
+from model.plan import Chunk, Entry, entries_of
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
 
 
-def roll_back(scheduler: Scheduler, step: InFlight, failed: set[int]) -> tuple[Scheduler, tuple[str, ...]]:
+def roll_back(
+    scheduler: Scheduler, step: InFlight, failed: set[Entry], takings: list[frozenset[int]]
+) -> tuple[Scheduler, tuple[str, ...]]:
     """Preempt every request that has a failed block, or a block that such a request writes, in the executed step or in
-    one in flight; where failed loads are to fail requests, these end.
+    one in flight; where failed loads are to fail requests, these end. `takings` are the blocks that changed hands for
+    each step in flight, and after the last.
 
     These blocks lose their hashes. A request that is loading and had hit one of them fails with its own load. Returns
     the requests that were rolled back: what they read, wrote or sampled in the step counts for nothing.
     """
-    configuration = scheduler.configuration
-    poisoned = set(failed)
-    affected: list[str] = []
-    pending = [chunk for each in (step, *scheduler.in_flight) for chunk in each.chunks]
-    while hit := [(chunk, work) for chunk, work in pending if poisoned & _blocks(work.tables)]:
-        for chunk, work in hit:
-            pending.remove((chunk, work))
-            poisoned |= _written(configuration, chunk, work)
-            affected.append(chunk.request)
+    poisoned, rolled_back = _spread(scheduler.configuration, (step, *scheduler.in_flight), failed, takings)
     for name, request in scheduler.requests.items():
-        if request.status is Status.LOADING and poisoned & _blocks(request.tables):
+        if request.status is Status.LOADING and poisoned & entries_of(request.tables):
             scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], hit_withdrawn=True))
-    scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(poisoned))
-    rolled_back = tuple(dict.fromkeys(affected))
+    scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish({block for _, block in poisoned}))
     for name in reversed(rolled_back):
         scheduler = _restarted(scheduler, name, poisoned)
     return scheduler, rolled_back
 
 
-def _restarted(scheduler: Scheduler, name: str, poisoned: set[int]) -> Scheduler:
+def _spread(
+    configuration: Configuration, steps: tuple[InFlight, ...], failed: set[Entry], takings: list[frozenset[int]]
+) -> tuple[set[Entry], tuple[str, ...]]:
+    """All that was computed from what failed, as far as it has not changed hands since, and by which requests."""
+    poisoned = dict.fromkeys(failed, 0)
+    affected: list[str] = []
+    pending = [(number, chunk, work) for number, each in enumerate(steps) for chunk, work in each.chunks]
+
+    def remains(entry: Entry, number: int) -> bool:
+        """Whether the entry was poisoned, and is the same when step `number` is planned."""
+        return entry in poisoned and not any(entry[1] in taken for taken in takings[poisoned[entry] : number])
+
+    while hit := [
+        (number, chunk, work)
+        for number, chunk, work in pending
+        if any(remains(entry, number) for entry in entries_of(work.tables))
+    ]:
+        for number, chunk, work in hit:
+            pending.remove((number, chunk, work))
+            poisoned |= dict.fromkeys(_written(configuration, chunk, work), number)
+            affected.append(chunk.request)
+    return {entry for entry in poisoned if remains(entry, len(takings))}, tuple(dict.fromkeys(affected))
+
+
+def _restarted(scheduler: Scheduler, name: str, poisoned: set[Entry]) -> Scheduler:
     """The request starts again, or ends, unless it did either in between; its output in flight is dropped."""
     request = scheduler.requests.get(name)
     if request is None:
         return scheduler
-    if request.status is Status.RUNNING and poisoned & _blocks(request.tables):
+    if request.status is Status.RUNNING and poisoned & entries_of(request.tables):
         if scheduler.configuration.load_failure is LoadFailure.FAIL:
             return finish(scheduler, name)
         return preempt(scheduler, name, drop_output=True)
     return scheduler.with_request(attrs.evolve(request, drop_stale=request.stale > 0))
 
 
-def _blocks(tables: tuple[Table, ...]) -> set[int]:
-    return {block for table in tables for block in table if block}
-
-
-def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[int]:
+def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[Entry]:
     """Blocks that the chunk writes."""
     return {
-        table[column]
-        for group, table in zip(configuration.groups, work.tables, strict=True)
+        (index, table[column])
+        for index, (group, table) in enumerate(zip(configuration.groups, work.tables, strict=True))
         for column in _columns_written(configuration, chunk, group)
         if table[column]
     }

@@ -165,6 +165,9 @@ class _Execution:
         self.plan = plan
         self.synchronous = tuple(load for load in plan.loads if not load.asynchronous)
         self.copies: dict[tuple[str, int], _Copy] = {}
+        self.sources = {
+            chunk.request: _source_column(configuration, mirrors[chunk.request], chunk) for chunk in plan.chunks
+        }
         self.read_before_load: set[int] = set()
 
     def load(self) -> None:
@@ -180,8 +183,9 @@ class _Execution:
         writes: list[tuple[int, Content]] = []
         for chunk in self.plan.chunks:
             mirror = self.mirrors[chunk.request]
+            source = self.sources[chunk.request]
             for group, block in self._recurrent_groups():
-                source, destination = _source_column(mirror, chunk, block), column_ending_at(chunk.end, block)
+                destination = column_ending_at(chunk.end, block)
                 if source is None or source == destination:
                     continue
                 read = mirror.block(group, source)
@@ -241,6 +245,7 @@ class _Execution:
             starts=chunk.starts,
             sound=sound,
             copied=tuple(group for request, group in self.copies if request == chunk.request),
+            state_column=self.sources[chunk.request],
             load_failed=self._load_failed(chunk) or self.mirrors[chunk.request].load_failed,
         )
 
@@ -308,9 +313,11 @@ class _Execution:
         return ((index, group) for index, group in enumerate(self.configuration.groups) if not group.recurrent)
 
 
-def _source_column(mirror: Mirror, chunk: Chunk, block: int) -> int | None:
-    """Column from which the state is copied: the running one, or that of `computed` right after an admission."""
-    if chunk.computed == 0:
+def _source_column(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> int | None:
+    """Column from which the state is taken: the running one, or that of `computed` right after an admission; None for a
+    chunk that starts without a state."""
+    block = configuration.resume_block
+    if chunk.computed == 0 or block is None:
         return None
     return column_ending_at(chunk.computed, block) if mirror.running_column is None else mirror.running_column
 

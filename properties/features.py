@@ -28,3 +28,5 @@ class Feature(enum.Enum):
     """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""
+    CONTEXT_PARALLEL = "context parallelism"
+    """Full attention may be sharded over several ranks, so that its blocks are wider than those that are not."""

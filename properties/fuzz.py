@@ -69,6 +69,7 @@ WIDE = (
                 Feature.SPARSE_RETENTION,
                 Feature.CHUNKED_LOCAL,
                 Feature.INTERNAL_CHECKPOINT,
+                Feature.CONTEXT_PARALLEL,
             }
         ),
     ),

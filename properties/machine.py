@@ -230,7 +230,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _may_schedule_ahead(self) -> bool:
         return self.configuration is not None and max(1, self._in_flight) < self.configuration.steps_in_flight
 
-    @precondition(lambda self: self._alive and self._with_status(Status.WAITING))
+    @property
+    def _loads_in_flight(self) -> bool:
+        return self.system is not None and any(step.plan.loads for step in self.system.scheduler.in_flight)
+
+    @precondition(lambda self: self._alive and (self._with_status(Status.WAITING) or self._loads_in_flight))
     @rule()
     def step_with_failing_loads(self) -> None:
         """A step in which every synchronous load fails, or of each only the last block."""
@@ -394,6 +398,20 @@ class InFlightMachine(EngineMachine):
         self.arrive(data)
         if self._alive and self._may_schedule_ahead:
             self._act(Schedule())
+
+    @precondition(
+        lambda self: self._can_arrive and self._in_flight and self._may_schedule_ahead and self._loads_in_flight
+    )
+    @rule(data=st.data())
+    def abort_in_flight(self, data: st.DataObject) -> None:
+        """A request is aborted while a step that loads for it is in flight; the next one may get its blocks."""
+        assert self.system is not None
+        loading = [load.request for step in self.system.scheduler.in_flight for load in step.plan.loads]
+        if loading[-1] not in self._living:
+            return
+        self._act(Abort(loading[-1]))
+        self.arrive(data)
+        self._act(Schedule())
 
 
 def has_gone_wrong(observation: Observation) -> bool:

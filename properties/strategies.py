@@ -117,6 +117,7 @@ _STEPS = st.sampled_from([2, 2, 1, 3])
 _LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _CHUNKS = st.sampled_from([2, 1, 3])
 _DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
+_RANKS = st.sampled_from([1, 2, 3])
 _RETENTIONS = st.sampled_from([None, 0, 1, 2])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
 
@@ -144,6 +145,12 @@ def configurations(
         else:
             window = draw(st.integers(1, 3 * unit))
             groups.append(Group(GroupKind.SLIDING_WINDOW, unit * draw(_WIDTHS), window))
+    if Feature.CONTEXT_PARALLEL in features and not any(group.chunk for group in groups):
+        ranks = draw(_RANKS)
+        if Feature.DRAFT_MODEL not in features or draw(_MOSTLY):
+            groups = [_sharded(group, ranks) for group in groups]
+        else:
+            groups[0] = _sharded(groups[0], ranks)
     mamba_block = unit * draw(_MAMBA_WIDTHS) if Feature.PARTIAL_TAILS in features else unit
     groups += [Group(GroupKind.MAMBA, mamba_block)] * draw(_MAMBA_GROUPS)
     if Feature.DRAFT_MODEL in features:
@@ -179,6 +186,13 @@ def configurations(
         worker_order=cell.worker_order,
         load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
     )
+
+
+def _sharded(group: Group, ranks: int) -> Group:
+    """The group on `ranks` context-parallel ranks, if it is one of full attention."""
+    if group.kind is not GroupKind.FULL_ATTENTION:
+        return group
+    return attrs.evolve(group, block=group.block * ranks, ranks=ranks)
 
 
 def _may_draft(group: Group) -> bool:

@@ -199,6 +199,7 @@ class _Run:
         self.lower_states: dict[int, list[int]] = {}
         self.upper_states: dict[int, int] = {}
         self.written: dict[int, dict[int, Pair]] = {index: {} for index in self.recurrent}
+        self.resume_block = configuration.resume_block
         block = configuration.mamba_block or 1
         ends = configuration.written_states(chunk.computed, chunk.end)
         self.columns = {boundary: column_ending_at(boundary, block) for boundary in ends}
@@ -214,12 +215,12 @@ class _Run:
 
     def state_moves(self) -> Iterator[tuple[int, int]]:
         """(from block, to block) of each state that the chunk needs in another column."""
-        if self.chunk.computed == 0:
+        if self.chunk.computed == 0 or self.resume_block is None:
             return
         for index, group in self.recurrent.items():
             source = self.request.running_column
             if source is None:
-                source = column_ending_at(self.chunk.computed, group.block)
+                source = column_ending_at(self.chunk.computed, self.resume_block)
             destination = column_ending_at(self.chunk.end, group.block)
             if source != destination:
                 yield self._block(index, source), self._block(index, destination)

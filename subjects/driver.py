@@ -115,7 +115,13 @@ class Vllm:
 
     def spec(self, group: dict[str, Any]) -> Any:
         """The KV cache spec of one group."""
-        attention = {"block_size": group["block"], "num_kv_heads": 1, "head_size": 1, "dtype": self.torch.float32}
+        attention = {
+            "block_size": group["block"] // group["ranks"],
+            "num_kv_heads": 1,
+            "head_size": 1,
+            "dtype": self.torch.float32,
+            "dcp_sharded": group["ranks"] > 1,
+        }
         match group["kind"]:
             case "full_attention":
                 return call(self.specs.FullAttentionSpec, **attention)
@@ -242,7 +248,12 @@ class Engine:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
         specs = [vllm.spec(group) for group in groups]
-        blocks = [spec.block_size for spec in specs]
+        blocks = [group["block"] for group in groups]
+        ranks = max(group["ranks"] for group in groups)
+        replicated = ranks > 1 and any(group["ranks"] == 1 and group["kind"] != "mamba" for group in groups)
+        if replicated and "dcp_sharded" not in inspect.signature(vllm.specs.FullAttentionSpec).parameters:
+            raise ValueError("this release shards every attention group")
+        config.parallel_config.decode_context_parallel_size = ranks
         mamba_blocks = [group["block"] for group in groups if group["kind"] == "mamba"]
         cache = config.cache_config
         # A model with Mamba layers in align mode is configured with their block, and chunks are cut by it.

@@ -252,7 +252,7 @@ class SubjectEngine:
 def _failed_blocks(expected: Observation) -> dict[str, list[int]]:
     """The failed blocks of the executed step, as a worker reports them: by number."""
     groups, plan = expected.before.configuration.groups, expected.plan
-    failed = {block for load in plan.loads for block in load.failed(groups)} if plan is not None else set()
+    failed = {block for load in plan.loads for _, block in load.failed(groups)} if plan is not None else set()
     return {"failed_blocks": sorted(failed)} if failed else {}
 
 

@@ -29,7 +29,7 @@ from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import RELEASES, Release
+from model.release import RELEASES, Release, ShardedHits
 from model.request import Status
 from model.reservation import most_blocks
 from model.system import System, apply, initial
@@ -65,7 +65,7 @@ def random_trace(
     configuration = random_configuration(
         rng, second_attention=second_attention, eviction=eviction, partial_tails=Feature.PARTIAL_TAILS in features
     )
-    configuration = attrs.evolve(_varied(rng, configuration, features), release=release)
+    configuration = _varied(rng, attrs.evolve(configuration, release=release), features)
     if roomy:
         need = most_blocks(configuration, longest_text(configuration))
         configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
@@ -124,6 +124,14 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         groups = [attrs.evolve(group, block=unit) for group in groups]
         groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
         rng.shuffle(groups)
+    if Feature.CONTEXT_PARALLEL in features:
+        ranks = rng.choice([2, 2, 3])
+        full = GroupKind.FULL_ATTENTION
+        every = configuration.release.sharded_hits is ShardedHits.SCHEDULER_BLOCKS
+        sharded = rng.choice([at for at, group in enumerate(groups) if group.kind is full])
+        for at, group in enumerate(groups):
+            if group.kind is full and (every or at == sharded or rng.random() < 0.7):
+                groups[at] = attrs.evolve(group, block=group.block * ranks, ranks=ranks)
     if Feature.DRAFT_MODEL in features and rng.random() < 0.85:
         for index, group in enumerate(groups):
             narrow = group.block == unit or configuration.fine_grained

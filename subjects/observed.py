@@ -30,6 +30,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
                 "window": group.window,
                 "chunk": group.chunk,
                 "draft": group.draft,
+                "ranks": group.ranks,
                 "checkpoint": configuration.checkpoint_alignment,
                 "mode": configuration.state_mode.value,
             }

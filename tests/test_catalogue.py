@@ -160,6 +160,7 @@ def test_events_apply_where_they_can_happen() -> None:
         "TAIL-COPIED",
         "TAIL-MOVED",
         "CHUNK-INSIDE-BLOCK",
+        "SHARDED-HIT",
         "DRAFT-DROP",
         "STATE-NOT-KEPT",
         "SPARSE-HIT",

@@ -119,7 +119,7 @@ def reads_no_attention(step: shadow._Execution, chunk: object) -> Iterator[BadRe
         (Memory, "wipe", lambda memory, blocks: memory, "block taken from under a request"),
         (shadow._Execution, "_bad_attention_reads", reads_no_attention, "block taken from under a request"),
         (shadow._Execution, "copy_states", lambda step: None, "producer"),
-        (shadow, "_source_column", lambda mirror, chunk, block: 0, "consumer"),
+        (shadow, "_source_column", lambda configuration, mirror, chunk: 0, "consumer"),
         (shadow, "write_loads", lambda configuration, memory, loads, objects: memory, "aligned load"),
     ],
 )

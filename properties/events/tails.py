@@ -59,6 +59,12 @@ def _ends_inside_a_block(observation: Observation) -> bool:
     )
 
 
+def _sharded(observation: Observation) -> bool:
+    configuration = observation.after.configuration
+    sharded = configuration.context_ranks > 1 and configuration.mamba_block is not None
+    return sharded and any(decision.local and not decision.external for decision in observation.decisions)
+
+
 _event = functools.partial(
     Sometimes, applies_to="campaigns that draw a hash unit below the Mamba block", applies=draws(Feature.PARTIAL_TAILS)
 )
@@ -104,5 +110,12 @@ ENTRIES = (
         id="CHUNK-INSIDE-BLOCK",
         statement="A Mamba block is wider than a step, and a chunk of the prompt ends inside it.",
         occurs=_ends_inside_a_block,
+    ),
+    Sometimes(
+        id="SHARDED-HIT",
+        statement="A request is admitted at L > 0 with E = 0 where attention, not state, is sharded.",
+        occurs=_sharded,
+        applies_to="campaigns with context parallelism",
+        applies=draws(Feature.CONTEXT_PARALLEL),
     ),
 )

@@ -9,7 +9,7 @@ from model.admission import Admission
 from model.configuration import LoadFailure
 from model.connector import leaves_of
 from model.execution import Reason
-from model.plan import Load
+from model.plan import Load, entries_of
 from model.request import Request, Status
 from model.system import Observation
 from properties import wording
@@ -116,14 +116,32 @@ def _failed_synchronously(observation: Observation) -> Iterator[str]:
             continue
         if request is None or request.tokens != before.tokens:
             yield f"{name} was rolled back and its output of the failed step is kept"
+    for name in _rolled_back_for_nothing(observation, failed):
+        yield f"{name} is rolled back, and holds no block of a group that a load failed to fill, nor what depends on it"
     poisoned = written_blocks(observation, observation.rolled_back)
-    poisoned.update(block for load in failed for block in load.failed(observation.after.configuration.groups))
+    poisoned.update(block for load in failed for _, block in load.failed(observation.after.configuration.groups))
     for read in bad_reads(observation):
         if read.block in poisoned:
             yield f"{read.request} reads block {read.block}, written from a load that failed, and is not rolled back"
     for block, label in mislabelled(observation.after):
         if block in poisoned:
             yield f"block {block} is still cached for {len(label.prefix)} tokens of group {label.group}"
+
+
+def _rolled_back_for_nothing(observation: Observation, failed: tuple[Load, ...]) -> list[str]:
+    """Requests that were rolled back, and share nothing with those whose loads failed, nor with any that do."""
+    left = {
+        name: entries_of(observation.before.scheduler.requests[name].tables)
+        for name in observation.rolled_back
+        if name in observation.before.scheduler.requests
+    }
+    concerned = set().union(*(entries_of(load.tables) for load in failed))
+    for load in failed:
+        concerned |= left.pop(load.request, set())
+    while sharing := [name for name, held in left.items() if not held or held & concerned]:
+        for name in sharing:
+            concerned |= left.pop(name)
+    return list(left)
 
 
 def _poisoned_output(observation: Observation) -> Iterator[str]:
@@ -155,9 +173,9 @@ def _valid(observation: Observation, load: Load) -> int:
     failed = load.failed(groups)
     return min(
         column * group.block
-        for group, table in zip(groups, load.tables, strict=True)
+        for index, (group, table) in enumerate(zip(groups, load.tables, strict=True))
         for column, block in enumerate(table)
-        if block in failed
+        if (index, block) in failed
     )
 
 

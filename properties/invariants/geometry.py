@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.geometry import column_ending_at, columns_for
+from model.policy import PER_GROUP
 from model.pool import NULL_BLOCK
 from model.system import Observation
 from properties import wording
@@ -13,16 +14,45 @@ from properties.invariants.stores import other_interval
 
 
 def own_block(observation: Observation) -> Iterator[Finding]:
+    for message in (*_table_lengths(observation), *_resume_columns(observation), *_own_hits(observation)):
+        yield None, message
+
+
+def _table_lengths(observation: Observation) -> Iterator[str]:
     configuration = observation.after.configuration
     for name, request in observation.after.scheduler.requests.items():
         for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
             least, most = columns_for(request.computed, group.block), columns_for(request.scheduled_length, group.block)
             if not least <= len(table) <= most:
                 yield (
-                    None,
                     f"{name}: {wording.group_name(configuration, index)} (block {group.block}) has {len(table)} "
-                    f"columns for {request.computed} computed of {request.scheduled_length} tokens",
+                    f"columns for {request.computed} computed of {request.scheduled_length} tokens"
                 )
+
+
+def _resume_columns(observation: Observation) -> Iterator[str]:
+    """Where requests that start from a hit look for their state."""
+    block = observation.after.configuration.mamba_block
+    if observation.execution is None or block is None:
+        return
+    for chunk in observation.execution.chunks:
+        if chunk.starts and chunk.computed and chunk.state_column != column_ending_at(chunk.computed, block):
+            yield (
+                f"{chunk.request} looks for state@{chunk.computed} in column {chunk.state_column}; with Mamba blocks "
+                f"of {block} tokens it is in column {column_ending_at(chunk.computed, block)}"
+            )
+
+
+def _own_hits(observation: Observation) -> Iterator[str]:
+    """What the first full-attention group is said to have on its own."""
+    for admission in observation.admissions:
+        lookup = admission.decision.lookup
+        if lookup.summary.lookup is PER_GROUP and lookup.summary.full_attention != lookup.views[0].hit:
+            group = lookup.views[0].group
+            yield (
+                f"{admission.decision.request}: full attention is looked up in blocks of {group.block // group.ranks}, "
+                f"which gives {lookup.summary.full_attention}; in its own of {group.block} it has {lookup.views[0].hit}"
+            )
 
 
 def one_interval(observation: Observation) -> Iterator[Finding]:
@@ -60,7 +90,6 @@ ENTRIES = (
         "factor only for sharded groups, never a minimum over groups).",
         reason="Groups differ in block size; another group's gives a column that is another state, or none.",
         reports=("vllm #53142", "vllm #55600", "vllm #54076"),
-        waits_for="context parallelism",
         predicate=own_block,
     ),
     Invariant(

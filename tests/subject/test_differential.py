@@ -92,6 +92,16 @@ def test_no_decision_differs_with_partial_tails(
     assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
 
 
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize("second_attention", [None, GroupKind.FULL_ATTENTION])
+def test_no_decision_differs_with_context_parallelism(
+    process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
+) -> None:
+    met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
+    assert {"local hit", "unaligned R", "synchronous load", "asynchronous load"} <= met
+
+
 class Deepest(Vllm028):
     """A wrong policy: the deepest hit of any group."""
 
