@@ -6,7 +6,7 @@ python -m benchmarks.bisect TRACE [RELEASE ...]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from hitbound.export_command import exported
@@ -27,21 +27,6 @@ def raised_on(release: str, traces: Mapping[str, Trace]) -> dict[str, str]:
     """What the exported test of each trace raises on a release."""
     tests = {name: exported(trace, "vllm-test", None) for name, trace in traces.items()}
     return run_exported(installation.subject_of(release), tests)
-
-
-def affected(raised: Mapping[str, str]) -> tuple[str, ...]:
-    """The releases, in their order, on which a test fails; a skipped one says nothing."""
-    return tuple(release for release, error in raised.items() if error and not error.startswith("skipped"))
-
-
-def span(releases: Iterable[str], every: Iterable[str]) -> str:
-    """Releases in words: from the first to the last, which have to be neighbours."""
-    named, all_of = list(releases), list(every)
-    if not named:
-        return "none"
-    first, last = all_of.index(named[0]), all_of.index(named[-1])
-    assert named == all_of[first : last + 1], f"not neighbours: {named}"
-    return f"{named[0]} to {named[-1]}" if len(named) > 1 else named[0]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ releases, and writes docs/release-matrix.json and docs/release-matrix.md.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -16,9 +18,10 @@ from typing import Any
 
 from benchmarks.bisect import raised_on
 from hitbound.corpus import cases, finding_traces, named_corpus
-from model.actions import EndSaves, EvictObject, Execute, Schedule, Step
+from model.actions import Arrive, EndSaves, EvictObject, Execute, Schedule, Step
 from model.connector import leaves_of
 from model.errors import HitboundError
+from model.tokens import tokens_of
 from model.trace import Trace
 from properties.replay import Replay
 from properties.verdict import REQUIRED_CELL, Case
@@ -29,6 +32,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "release-matrix.json", DOCS / "release-matrix.md"
 
 DOES_NOT_APPLY = "-"
+LONGEST = 2048
+"""Tokens that a request may have in the model that the driver configures."""
+
 ACTIONS = 25
 """The most actions of a trace of the hunt, as in the profile `ci`."""
 
@@ -51,20 +57,27 @@ def main() -> None:
             DATA.write_text(json.dumps(_in_order(measured), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             print(f"{release} measured", flush=True)  # noqa: T201
     PAGE.write_text(page(_read()), encoding="utf-8")
+    for name in finding_traces():
+        file = DOCS / "findings" / f"{name}.md"
+        file.write_text(with_releases(file.read_text(encoding="utf-8"), name, _read()), encoding="utf-8")
 
 
 def traces() -> dict[str, Trace]:
     """What runs on each release, by the words that head its row: the corpus, and the cases of public reports."""
-    reports = {f"{case.reports[0]} {case.name}": case.after.trace for case in cases()}
+    reports = {f"{case.name}: {case.title}": case.after.trace for case in cases()}
     return named_corpus() | reports
 
 
 def applies(trace: Trace) -> bool:
-    """Whether the trace can be given to a subject as it is: one step at a time, scripted leaves, no failed blocks."""
+    """Whether the trace can be given to a subject as it is: one step at a time, scripted leaves, no failed blocks, and
+    no request that is too long."""
     leaves = leaves_of(trace.configuration.connector) if trace.configuration.connector else ()
     one_by_one = not any(isinstance(action, Schedule | Execute | EvictObject | EndSaves) for action in trace.actions)
     succeed = not any(isinstance(each, Step) and (each.failed_loads or each.failed_blocks) for each in trace.actions)
-    return one_by_one and succeed and all(leaf.store is None and leaf.peer is None for leaf in leaves)
+    arrivals = [action for action in trace.actions if isinstance(action, Arrive)]
+    longest = max((len(tokens_of(each.prompt) + tokens_of(each.output)) for each in arrivals), default=0)
+    scripted = all(leaf.store is None and leaf.peer is None for leaf in leaves)
+    return one_by_one and succeed and scripted and longest < LONGEST
 
 
 def _read() -> dict[str, Any]:
@@ -100,8 +113,9 @@ def _cell(replayed: Replay) -> str:
     if not replayed.admissions:
         return "none"
     last = replayed.admissions[-1]
-    adopted = f"{last.local}+{last.external}"
-    return f"**{adopted}**" if replayed.violations else adopted
+    violated = {found.property for found in replayed.violations}
+    mark = "" if not violated else "*" if violated == {"CAP-MEET"} else "**"
+    return f"{mark}{last.local}+{last.external}{mark}"
 
 
 def _hunted(wanted: Case, process: SubjectProcess) -> dict[str, Any]:
@@ -146,7 +160,8 @@ What vLLM's own scheduler does, from runs of `python -m benchmarks.release_matri
 TABLE = """## The scenarios S1 to S15
 
 What is adopted for the last request of the trace, as L+E in tokens; `hitbound replay tests/corpus/S02.json` draws one.
-Bold: the shadow worker saw a violation (loads do what the leaf's contract says, no more), or the scheduler raised.
+Bold: the shadow worker saw wrong content (loads do what the leaf's contract says, no more), or the scheduler raised.
+Italic: only CAP-MEET, a divergent lookup for a connector that does not claim to restore what lags.
 
 """
 CORPUS = """
@@ -159,16 +174,16 @@ configuration, or the trace needs what only the model has (stores, several steps
 FINDINGS = """
 ## The findings
 
-Each trace in `tests/corpus/findings` as a test for vLLM's own repository (`hitbound export FILE --as vllm-test`, run by
-`python -m benchmarks.bisect FILE` on every release): `ok` passes, `FAILS`, `-` is skipped, for the release caches nothing
-there that could be evicted.
+Each trace in `tests/corpus/findings` as a test for vLLM's own repository (`hitbound export FILE --as vllm-test`), run
+on every release (`python -m benchmarks.bisect FILE`). `ok`: it passes. `FAILS`. `-`: it is skipped, for the release has
+nothing of what it is about.
 
 """
 UNAIDED = """
 ## Found without a trace
 
-How long `hitbound conform` takes to find the fault of a release by generated traces, and to make the trace smaller. Seconds
-are of processor time, of both processes, after the start of vLLM.
+How long `hitbound conform` takes to find the fault of a release by generated traces, and to make the trace smaller.
+Seconds are of processor time, of both processes, after the start of vLLM.
 
 | release | property | traces | seconds until found | seconds to make it smaller | actions of the trace |
 |---|---|---|---|---|---|
@@ -177,7 +192,7 @@ are of processor time, of both processes, after the start of vLLM.
 
 def page(measured: Mapping[str, Any]) -> str:
     """The text of the page."""
-    scenarios = [name for name in named_corpus() if name.startswith("S")]
+    scenarios = [name for name in named_corpus() if re.fullmatch(r"S\d\d", name)]
     others = [name for name in traces() if name not in scenarios]
     cells = {name: [measured[release]["cells"][name] for release in measured] for name in traces()}
     failing = {
@@ -193,6 +208,30 @@ def page(measured: Mapping[str, Any]) -> str:
     text += CORPUS + _table(measured, {name: cells[name] for name in others if set(cells[name]) != {DOES_NOT_APPLY}})
     text += FINDINGS + _table(measured, {f"[{name}](findings/{name}.md)": row for name, row in failing.items()})
     return text + UNAIDED + unaided
+
+
+BEGIN, END = "<!-- written by benchmarks.release_matrix -->", "<!-- end -->"
+
+
+def with_releases(text: str, name: str, measured: Mapping[str, Any]) -> str:
+    """The page of a finding with the list of what its exported test does on each release."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{_on_releases(name, measured)}\n{END}{rest.partition(END)[2]}"
+
+
+def _on_releases(name: str, measured: Mapping[str, Any]) -> str:
+    outcomes = [(release, _in_words(measured[release]["exported"][name])) for release in measured]
+    lines = []
+    for words, alike in itertools.groupby(outcomes, key=lambda outcome: outcome[1]):
+        releases = [release for release, _ in alike]
+        lines.append(f"- {releases[0]}{f' to {releases[-1]}' if len(releases) > 1 else ''}: {words}\n")
+    return "".join(lines)
+
+
+def _in_words(raised: str) -> str:
+    if not raised:
+        return "passes"
+    return raised if raised.startswith("skipped") else f"fails, `{raised.replace('`', '')}`"
 
 
 def _passes(raised: str) -> str:

@@ -23,8 +23,10 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
     except unittest.SkipTest as skipped:
         raised = f"skipped: {skipped}"
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raised = f"{type(error).__name__} in {where.name}: {str(error) or where.line}"
+        (last, _), frames = list(traceback.walk_tb(error.__traceback__))[-1], traceback.extract_tb(error.__traceback__)
+        raised = f"{type(error).__name__} in {frames[-1].name}: {str(error) or frames[-1].line}".removesuffix("  # (L, E)")
+        if "engine" in last.f_locals:
+            raised += f"; admitted were {dict(sorted(last.f_locals['engine'].resumed.items()))}"
     print("hitbound", json.dumps([file.stem, raised]), flush=True)
 """
 

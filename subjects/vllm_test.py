@@ -16,6 +16,9 @@ from model.tokens import tokens_of
 from model.trace import ExpectedAdmission, Trace
 from subjects.commands import Commands
 
+AUXILIARY = "-auxiliary"
+"""A trace that says what a policy with this ending does runs with auxiliary outputs switched on."""
+
 TEMPLATE = Path(__file__).with_name("vllm_test.template")
 
 
@@ -43,6 +46,7 @@ def vllm_test(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> str:
         budget=configuration.budget,
         steps_in_flight=configuration.steps_in_flight,
         retention=configuration.retention,
+        auxiliary_outputs=any(expected.policy.endswith(AUXILIARY) for expected in trace.expectations),
         connector=None if configuration.connector is None else _connector(configuration.connector),
         name="_".join(words) or "trace",
         body="\n".join(f"    {line}" for line in _body(trace, admissions)),
