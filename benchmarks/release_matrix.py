@@ -48,6 +48,22 @@ WANTED = {
 """HIT-RESUME in which case generated traces have to find, on which release."""
 
 
+FAILURES = {
+    "asked-inside-a-block": "is asked from",
+    "auxiliary-outputs": "'replay': (3, 0)",
+    "block-estimate-one-short": "Cannot get 1 free blocks",
+    "block-of-the-step-copied": "out of a block of",
+    "recomputed-in-place": "which is the null block",
+    "second-attention-group-lags": "'replay': (2, 1)",
+    "second-attention-group-not-trimmed": "blocks count as free",
+    "state-of-a-chunk-start": "state@4 is cached for 8 tokens",
+    "states-between-null-columns": "r holds 6 states",
+    "tail-dropped-for-a-load": "'replay': (4, 4)",
+    "tail-lost-while-attention-lags": "in truncate_computed_blocks",
+}
+"""What the exported test of a finding raises where it shows that finding; anything else has another reason."""
+
+
 def main() -> None:
     asked = sys.argv[1:]
     if asked != ["--page"]:
@@ -175,8 +191,9 @@ FINDINGS = """
 ## The findings
 
 Each trace in `tests/corpus/findings` as a test for vLLM's own repository (`hitbound export FILE --as vllm-test`), run
-on every release (`python -m benchmarks.bisect FILE`). `ok`: it passes. `FAILS`. `-`: it is skipped, for the release has
-nothing of what it is about.
+on every release (`python -m benchmarks.bisect FILE`). `ok`: it passes. `FAILS`: as the finding says. `otherwise`: it
+fails for another reason, which the page of the finding tells. `-`: it is skipped, for the release has nothing of what
+it is about.
 
 """
 UNAIDED = """
@@ -196,7 +213,7 @@ def page(measured: Mapping[str, Any]) -> str:
     others = [name for name in traces() if name not in scenarios]
     cells = {name: [measured[release]["cells"][name] for release in measured] for name in traces()}
     failing = {
-        name: [_passes(measured[release]["exported"][name]) for release in measured] for name in finding_traces()
+        name: [_word(name, measured[release]["exported"][name]) for release in measured] for name in finding_traces()
     }
     hunted = {release: each["unaided"] for release, each in measured.items() if each["unaided"]}
     unaided = "".join(
@@ -220,7 +237,7 @@ def with_releases(text: str, name: str, measured: Mapping[str, Any]) -> str:
 
 
 def _on_releases(name: str, measured: Mapping[str, Any]) -> str:
-    outcomes = [(release, _in_words(measured[release]["exported"][name])) for release in measured]
+    outcomes = [(release, _in_words(name, measured[release]["exported"][name])) for release in measured]
     lines = []
     for words, alike in itertools.groupby(outcomes, key=lambda outcome: outcome[1]):
         releases = [release for release, _ in alike]
@@ -228,14 +245,26 @@ def _on_releases(name: str, measured: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def _in_words(raised: str) -> str:
+def _in_words(name: str, raised: str) -> str:
     if not raised:
         return "passes"
-    return raised if raised.startswith("skipped") else f"fails, `{raised.replace('`', '')}`"
+    kind = "**fails**" if FAILURES[name] in raised else "fails otherwise"
+    return raised if raised.startswith("skipped") else f"{kind}, `{raised.replace('`', '')}`"
 
 
-def _passes(raised: str) -> str:
-    return "ok" if not raised else DOES_NOT_APPLY if raised.startswith("skipped") else "FAILS"
+def _word(name: str, raised: str) -> str:
+    if not raised:
+        return "ok"
+    return DOES_NOT_APPLY if raised.startswith("skipped") else "FAILS" if FAILURES[name] in raised else "otherwise"
+
+
+def affected(name: str, measured: Mapping[str, Any]) -> str:
+    """The releases that a finding is in, in words."""
+    spans: list[list[str]] = []
+    for is_in, alike in itertools.groupby(measured, key=lambda of: FAILURES[name] in measured[of]["exported"][name]):
+        eras = [".".join(release.split(".")[:2]) for release in alike]
+        spans += [[eras[0], eras[-1]]] if is_in else []
+    return ", ".join(first if first == last else f"{first} to {last}" for first, last in spans)
 
 
 def _table(releases: Mapping[str, Any], rows: Mapping[str, list[str]]) -> str:

@@ -24,9 +24,11 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
         raised = f"skipped: {skipped}"
     except Exception as error:
         (last, _), frames = list(traceback.walk_tb(error.__traceback__))[-1], traceback.extract_tb(error.__traceback__)
-        raised = f"{type(error).__name__} in {frames[-1].name}: {str(error) or frames[-1].line}".removesuffix("  # (L, E)")
-        if "engine" in last.f_locals:
-            raised += f"; admitted were {dict(sorted(last.f_locals['engine'].resumed.items()))}"
+        told = str(error) or frames[-1].line.removesuffix("  # (L, E)")
+        raised = f"{type(error).__name__} in {frames[-1].name}: {told}"
+        engine = last.f_locals.get("engine")
+        if engine is not None:
+            raised += f"; admitted were {dict(sorted(engine.resumed.items()))}"
     print("hitbound", json.dumps([file.stem, raised]), flush=True)
 """
 
@@ -40,8 +42,8 @@ def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
     Raises SubjectUnavailable if they do not all end.
     """
     with tempfile.TemporaryDirectory() as directory:
-        for name, text in tests.items():
-            Path(directory, f"{name}.py").write_text(text, encoding="utf-8")
+        for number, text in enumerate(tests.values()):
+            Path(directory, f"{number}.py").write_text(text, encoding="utf-8")
         ran = subprocess.run(
             [subject.interpreter, "-c", RUN, directory],
             env={**os.environ, **subject.environment()},
@@ -51,7 +53,7 @@ def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
             check=False,
         )
     lines = (line.removeprefix("hitbound ") for line in ran.stdout.splitlines() if line.startswith("hitbound "))
-    raised = dict(json.loads(line) for line in lines)
+    raised = {list(tests)[int(number)]: told for number, told in map(json.loads, lines)}
     if raised.keys() != tests.keys():
         raise SubjectUnavailable(f"{subject.tree}: not every exported test ended\n{ran.stderr[-2000:]}")
     return raised
