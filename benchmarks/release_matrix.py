@@ -25,7 +25,7 @@ from model.tokens import tokens_of
 from model.trace import Trace
 from properties.replay import Replay
 from properties.verdict import REQUIRED_CELL, Case
-from subjects import conform, installation
+from subjects import conform, courses, installation, results
 from subjects.process import SubjectProcess
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -116,7 +116,7 @@ def cell_on(trace: Trace, process: SubjectProcess) -> str:
     if not applies(trace):
         return DOES_NOT_APPLY
     try:
-        return _cell(conform.run_on(trace, conform.policy_of(process.release), process, whole=True))
+        return _cell(conform.run_on(trace, courses.policy_of(process.release), process, whole=True))
     except HitboundError:
         return DOES_NOT_APPLY
 
@@ -139,20 +139,20 @@ def _hunted(wanted: Case, process: SubjectProcess) -> dict[str, Any]:
 
     Seconds are of processor time, on both sides: what they would be on a machine that does nothing else.
     """
-    policy = conform.policy_of(process.release)
+    policy = courses.policy_of(process.release)
     began, found, ran = _processor(process), {}, 0
     for number in range(1000):
         outcome = conform.conform(
-            process, policy, conform.Profile("one", traces=1, actions=ACTIONS, seed=number), number, compare=False
+            process, policy, courses.Profile("one", traces=1, actions=ACTIONS, seed=number), number, compare=False
         )
-        ran += outcome.traces
+        ran += outcome.traces.total()
         found = {key: of for key, of in outcome.found.items() if key.property == "HIT-RESUME" and key.case is wanted}
         found = {key: of for key, of in found.items() if key.configuration_class is REQUIRED_CELL.configuration_class}
         if found:
             break
     met = _processor(process)
     outcome.found = found
-    (finding, *_) = conform.findings(outcome, process)
+    (finding, *_) = results.findings(outcome, process)
     return {
         "property": f"HIT-RESUME ({wanted.value})",
         "traces": ran,

@@ -21,7 +21,7 @@ from model.release import NEWEST
 from model.trace import Expectation
 from properties.replay import Replay
 from properties.verdict import Result, Verdict
-from subjects import conform, installation
+from subjects import conform, courses, installation, results
 from subjects.process import Subject, SubjectProcess
 
 FILE = click.Path(path_type=Path)
@@ -65,26 +65,26 @@ def run(subject: Subject, profile: str, seed: int, say: Say, *, checkout: bool) 
     so there only violations count."""
     say(f"starting {subject.tree.name}")
     with SubjectProcess(subject) as process:
-        era = conform.policy_of(process.release)
+        era = courses.policy_of(process.release)
         policy: Policy = SubjectPolicy(era, "vllm" if checkout else f"vllm=={process.release}")
         judgements = [_corpus(era, policy, process, say)]
         compared = not checkout and any(
-            conform.is_compared(process.release, course) for course in conform.courses_on(process.release)
+            courses.is_compared(process.release, course) for course in courses.courses_on(process.release)
         )
-        outcome = conform.conform(process, policy, conform.PROFILES[profile], seed, compare=compared, progress=say)
+        outcome = conform.conform(process, policy, courses.PROFILES[profile], seed, compare=compared, progress=say)
         say("making what was found smaller")
-        found = tuple(conform.findings(outcome, process))
-        scope = f"{outcome.traces} traces with {outcome.steps} steps on vLLM {process.release}, seed {seed}"
+        found = tuple(results.findings(outcome, process))
+        scope = f"{outcome.traces.total()} traces with {outcome.steps} steps on vLLM {process.release}, seed {seed}"
         judgements += (
-            _violation(policy, finding, conform.violated(finding, outcome, scope), subject.tree) for finding in found
+            _violation(policy, finding, results.violated(finding, outcome, scope), subject.tree) for finding in found
         )
         judgements += (
-            Judgement(policy.name, result) for result in conform.held(outcome, found, scope, compared=compared)
+            Judgement(policy.name, result) for result in results.results(outcome, found, scope, compared=compared)
         )
         return Conformed(process.release, policy, tuple(judgements))
 
 
-def _violation(policy: Policy, finding: conform.Finding, result: Result, tree: Path) -> Judgement:
+def _violation(policy: Policy, finding: results.Finding, result: Result, tree: Path) -> Judgement:
     """A violation was replayed on the subject; its signature and picture are those of that run."""
     found = finding.signature
     configuration_class = found.configuration_class.value.replace("_", " ")
@@ -125,4 +125,4 @@ def _seen_on_a_subject(expected: Expectation) -> Expectation:
 
 
 def _expectation(verdict: Verdict, reason: str = "") -> Result:
-    return Result(property=EXPECTATION, engine=conform.ENGINE, verdict=verdict, required=True, reason=reason)
+    return Result(property=EXPECTATION, engine=results.ENGINE, verdict=verdict, required=True, reason=reason)

@@ -12,6 +12,7 @@ import attrs
 
 from model import store as storing
 from model.actions import ScriptedAnswer
+from model.adjustment import Outputs, rerun_tokens, settled, takes_nothing, usable_tokens
 from model.allocation import adopt, extend
 from model.chunk import chunk_tokens
 from model.composition import Assignment, answer_of, assignments, claim_of
@@ -23,12 +24,13 @@ from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
 from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy, Summary, tokens_used
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
-from model.release import SkippedReading, Truncation
+from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -38,7 +40,8 @@ class Decision:
     `claims` is None without a connector. `asked` is the boundary from which the connector was asked, `answer` what it
     answered, `said` what each leaf that was asked said, in order. `local` + `external` is the resume boundary R.
     `reached` is the deepest boundary up to which each group's hit blocks were taken. `backed` says whether every
-    recurrent group holds state@asked.
+    recurrent group holds state@asked. `given_up` says that a load was settled on, and given up for want of auxiliary
+    outputs.
     """
 
     request: str
@@ -54,6 +57,7 @@ class Decision:
     external: int
     reached: tuple[int, ...]
     backed: bool
+    given_up: bool = False
 
     @property
     def summary(self) -> Summary:
@@ -68,7 +72,8 @@ class Decision:
     def tail_dropped(self) -> bool:
         """Whether the local hit lost its partial tail to E: then its lists are cut, not looked up again."""
         unit = self.summary.scheduler_block
-        return self.external > 0 and self.first_local % unit > 0 and self.local == floor_to(self.local, unit)
+        loads = self.external > 0 or self.given_up
+        return loads and self.first_local % unit > 0 and self.local == floor_to(self.local, unit)
 
 
 @attrs.frozen
@@ -144,14 +149,7 @@ def ask(
         for index in range(len(configuration.groups))
         for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
     )
-    return answer, tuple(answers), attrs.evolve(request, asked=counts, promises=promises)
-
-
-def usable_tokens(configuration: Configuration, request: Request, answer: Answer) -> int:
-    """What the policy gets to settle with of E. All that changes an answer after it was given is here."""
-    if request.skip_reading and configuration.release.skipped_reading is SkippedReading.NOTHING:
-        return 0
-    return answer.tokens
+    return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 
 
 def held_by_peer(request: Request, said: int) -> int:
@@ -173,9 +171,15 @@ def answer_of_peer(rules: PeerRules, request: Request, said: int, used_up: bool)
 
 
 def decide(
-    configuration: Configuration, policy: Policy, pool: Pool, request: Request, stores: Mapping[str, Store]
+    configuration: Configuration,
+    policy: Policy,
+    pool: Pool,
+    request: Request,
+    stores: Mapping[str, Store],
+    outputs: Outputs | None = None,
 ) -> tuple[Decision | None, Request]:
-    """What the policy decides for the request; no decision if the connector's answer is unknown.
+    """What the policy decides for the request; no decision if the connector's answer is unknown. With `outputs` a hit
+    reaches no further than these are kept.
 
     Without a connector, or without a recurrent group that could lag, the lookup is common whatever the policy says.
     """
@@ -187,21 +191,24 @@ def decide(
             offered = policy.lookup(claims)
     N = len(request.tokens)
     searched = new_pool(len(pool.refs)) if request.skip_reading else pool
-    lookup = look_up(policy, configuration, searched, request.tokens, offered)
+    cap = policy.cap(N) if outputs is None else min(policy.cap(N), outputs.kept)
+    lookup = look_up(policy, configuration, searched, request.tokens, offered, cap)
     first_local, diverged = policy.local(lookup.summary)
     asked = policy.ask(first_local, lookup.summary)
     answer, said, request = ask(configuration, policy, request, asked, stores)
+    if answer.unknown and takes_nothing(configuration, request):
+        answer = NOTHING
     if answer.unknown:
         return None, request
-    usable = attrs.evolve(answer, tokens=usable_tokens(configuration, request, answer))
+    usable = evolve(answer, tokens=usable_tokens(configuration, request, answer.tokens))
     E = tokens_used(policy, usable, asked, lookup.summary, N)
-    local, external = policy.settle(first_local, diverged, asked, E, lookup.summary, N)
+    local, external = settled(configuration, policy, outputs, first_local, diverged, asked, E, lookup.summary, N)
     summary = lookup.summary
     each_alone = summary.lookup is PER_GROUP and summary.deepest <= summary.full_attention
     by_group = external > 0 if diverged else each_alone
     from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0
-    request = attrs.evolve(request, junction=junction)
+    request = evolve(request, junction=junction)
     _, reached = tables_at(configuration, lookup, local)
     decision = Decision(
         request=request.name,
@@ -217,6 +224,7 @@ def decide(
         external=external,
         reached=reached,
         backed=all(view.valid(asked) for view in lookup.views if view.recurrent),
+        given_up=outputs is not None and external == 0 and E > first_local - asked and not diverged,
     )
     return decision, request
 
@@ -239,11 +247,12 @@ def admit(
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
     asynchronous = decision.answer.asynchronous and decision.external > 0
-    chunk = 0
+    chunk, start = 0, decision.resume
     if not asynchronous:
-        if decision.resume == len(request.tokens):
+        start -= rerun_tokens(configuration, decision.resume)
+        if start == len(request.tokens):
             raise EngineAssertion(f"nothing left to run: R = N = {decision.resume}")
-        chunk = chunk_tokens(configuration, request, decision.resume, budget)
+        chunk = chunk_tokens(configuration, request, start, budget)
         if chunk == 0:
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
@@ -251,7 +260,7 @@ def admit(
             raise PutOff(same_step_state=True)
         if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
-    tokens = decision.resume + chunk
+    tokens = max(decision.resume, start + chunk)
     need = Need(tokens, hits, decision.local, decision.resume)
     expected = estimated(configuration, pool, request, need, others if asynchronous else ())
     free = pool
@@ -263,9 +272,10 @@ def admit(
         raise
     allotments = allotment(request.name, expected, free, pool)
     loads = _loads(configuration, policy, request, decision, asynchronous, stores)
-    request = attrs.evolve(
+    request = evolve(
         request,
-        computed=decision.resume,
+        computed=start,
+        rerun_to=decision.resume if start < decision.resume else 0,
         status=Status.LOADING if asynchronous else Status.RUNNING,
         loads=loads if asynchronous else (),
         started=False,
@@ -365,5 +375,5 @@ def load_again(
         if told.tokens > 0
     )
     if answer.asynchronous:
-        request = attrs.evolve(request, status=Status.LOADING, loads=loads)
-    return pool, attrs.evolve(request, computed=end), loads
+        request = evolve(request, status=Status.LOADING, loads=loads)
+    return pool, evolve(request, computed=end), loads

@@ -8,8 +8,6 @@ taking them; vLLM estimates first.
 
 from __future__ import annotations
 
-import attrs
-
 from model.configuration import Configuration, Group, StateMode
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.internal_checkpoint import publish_checkpoint, reserved
@@ -19,6 +17,7 @@ from model.pool import NULL_BLOCK, Label, Pool
 from model.release import Adoption, Retirement, RunningMark, StateRetirement, TailCopyHold
 from model.request import Request
 from model.retention import is_kept
+from model.values import evolve
 
 
 def columns_out_of_sight(group: Group, computed: int) -> int:
@@ -61,7 +60,7 @@ def adopt(
     tails = shared_tails(configuration, tuple(tables), tuple(kept), local)
     for index, column in tails:
         published[index] = column
-    return pool, attrs.evolve(request, tables=tuple(tables), published=tuple(published), tails=tails)
+    return pool, evolve(request, tables=tuple(tables), published=tuple(published), tails=tails)
 
 
 def _take_up_to(pool: Pool, table: Table, columns: int) -> tuple[Pool, Table]:
@@ -82,7 +81,7 @@ def retire(configuration: Configuration, pool: Pool, request: Request) -> tuple[
         pool = pool.release(block for column, block in reversed([*enumerate(table[:skipped])]) if column not in kept)
         nulled = tuple(block if column in kept else NULL_BLOCK for column, block in enumerate(table[:skipped]))
         tables.append(nulled + table[skipped:])
-    return pool, attrs.evolve(request, tables=tuple(tables))
+    return pool, evolve(request, tables=tuple(tables))
 
 
 def _overlooked(configuration: Configuration, group: Group, request: Request, out_of_sight: Table) -> set[int]:
@@ -132,7 +131,7 @@ def extend(
     unmarked = by_new_block and not ran and not took_state
     return (
         pool,
-        attrs.evolve(
+        evolve(
             request,
             tables=tuple(tables),
             tails=(),
@@ -171,7 +170,7 @@ def publish(
                 if group.recurrent:
                     states.add(label)
         published.append(max(request.published[index], full))
-    request = attrs.evolve(request, published=tuple(published))
+    request = evolve(request, published=tuple(published))
     if request.checkpoint is not None:
         for index, group in enumerate(configuration.groups):
             if group.recurrent:
@@ -186,7 +185,7 @@ def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
     pool = pool.release(request.held)
     for table in request.tables:
         pool = pool.release(reversed(table))
-    return pool, attrs.evolve(
+    return pool, evolve(
         request,
         tables=(),
         published=(),
@@ -198,4 +197,5 @@ def free(pool: Pool, request: Request) -> tuple[Pool, Request]:
         held=(),
         checkpoint=None,
         last_state=None,
+        rerun_to=0,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import cached_property
 
 import attrs
 
@@ -138,7 +139,7 @@ class Group:
                 f"a {self.kind.value} group on {self.ranks} ranks; context parallelism shards full attention only"
             )
 
-    @property
+    @cached_property
     def recurrent(self) -> bool:
         """Whether the group keeps a recurrent state instead of attention KV."""
         return self.kind is GroupKind.MAMBA
@@ -161,6 +162,10 @@ class Configuration:
     are written. Where `checkpoint_alignment` is given, a prefill's chunk can store one more state, a multiple of it
     from its start (vLLM: `prefill_checkpoint_alignment`, `num_prefill_checkpoint_blocks`).
 
+    Before a policy's decision is carried out, other rules may change it. A model with a `replay_window` runs that many
+    tokens at the end of a hit again (vLLM: `prefix_replay_tokens`), and with `auxiliary_outputs` a hit reaches no
+    further than outputs of the routed experts are kept (vLLM: `AuxOutputSchedulerConnector`; see model/adjustment.py).
+
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
     """
@@ -177,6 +182,8 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    replay_window: int = 0
+    auxiliary_outputs: bool = False
     hash_block: int = attrs.field()
 
     @hash_block.default
@@ -186,12 +193,12 @@ class Configuration:
     def __attrs_post_init__(self) -> None:
         _check(self)
 
-    @property
+    @cached_property
     def scheduler_block(self) -> int:
         """LCM of the groups' blocks, in tokens."""
         return math.lcm(*(group.block for group in self.groups))
 
-    @property
+    @cached_property
     def fine_grained(self) -> bool:
         """Whether hits may end at any hash boundary, also inside a block (vLLM: `partial_hash_hits_enabled`).
 
@@ -207,35 +214,35 @@ class Configuration:
         wide = sharded or self.mamba_block > self.hash_block
         return wide and all(group.block == self.hash_block for group in whole)
 
-    @property
+    @cached_property
     def context_ranks(self) -> int:
         """Context-parallel ranks over which attention is sharded (vLLM: `decode_context_parallel_size`)."""
         return max(group.ranks for group in self.groups)
 
-    @property
+    @cached_property
     def hit_alignment(self) -> int:
         """The unit of every hit, in tokens (vLLM: `_cache_hit_alignment_tokens`)."""
         return self.hash_block if self.fine_grained else self.scheduler_block
 
-    @property
+    @cached_property
     def mamba_block(self) -> int | None:
         """The block that all Mamba groups share, in tokens; None without a Mamba group."""
         return next((group.block for group in self.groups if group.recurrent), None)
 
-    @property
+    @cached_property
     def copied_before_load(self) -> int:
         """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
         if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
             return 0
         return self.mamba_block or 0
 
-    @property
+    @cached_property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
         flight for the state at its end, and a checkpoint."""
         return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
 
-    @property
+    @cached_property
     def chunk_grid(self) -> int | None:
         """The multiples, in tokens, on which prefill chunks end; None where they may end anywhere."""
         if self.state_mode is StateMode.ALL:
@@ -267,7 +274,7 @@ class Configuration:
             first += block
         return (*range(first, end, block), end)
 
-    @property
+    @cached_property
     def specs(self) -> tuple[tuple[int, ...], ...]:
         """Groups with equal specs are looked up together; full attention first.
 
@@ -280,12 +287,12 @@ class Configuration:
         full_first = sorted(merged, key=lambda group: group.kind is not GroupKind.FULL_ATTENTION)
         return tuple(tuple(merged[group]) for group in full_first)
 
-    @property
+    @cached_property
     def has_draft_model(self) -> bool:
         """Whether some group holds layers of a draft model."""
         return any(group.draft for group in self.groups)
 
-    @property
+    @cached_property
     def dropping(self) -> frozenset[int]:
         """Groups that drop the last block of a hit: a spec drops as a whole. Of Mamba groups among them only the flag
         has effects (`MambaManager.find_longest_cache_hit` never drops)."""
@@ -297,7 +304,7 @@ class Configuration:
             index for spec in self.specs if any(self.groups[index].draft for index in spec) for index in spec
         )
 
-    @property
+    @cached_property
     def configuration_class(self) -> ConfigurationClass:
         """The class whose cells of a proof apply to this configuration."""
         second = len({attrs.evolve(group, draft=False) for group in self.groups if not group.recurrent}) > 1
@@ -341,6 +348,13 @@ def _check(configuration: Configuration) -> None:
         raise ConfigurationError(
             f"a retention of {configuration.retention} tokens; use 0 or a multiple of {configuration.scheduler_block}, "
             "the least common multiple of the groups' blocks"
+        )
+    if configuration.replay_window < 0:
+        raise ConfigurationError(f"a replay window of {configuration.replay_window} tokens; use 0 or more")
+    if configuration.replay_window and any(group.kind is not GroupKind.FULL_ATTENTION for group in groups):
+        raise UnsupportedConfiguration(
+            "a replay window beside recurrent states or windows: a model that has one caches full attention only, and "
+            "what it runs again for is not cached"
         )
     plain_states = configuration.state_mode is StateMode.ALIGN and configuration.checkpoint_alignment is None
     if configuration.steps_in_flight > 1 and not plain_states:

@@ -23,7 +23,8 @@ class Reason(enum.Enum):
 class BadRead:
     """In column `column` of `group`, block `block`, a request needed `needed` and found `found`.
 
-    `computed` is where its chunk began, in tokens; `starts` marks the first chunk after an admission.
+    `computed` is from where its chunk computed what it had not, in tokens; `starts` marks the first chunk after an
+    admission.
     """
 
     request: str

@@ -26,7 +26,7 @@ class Work:
     samples: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class InFlight:
     """One step in flight. `admissions` are those whose first chunk it runs, or whose load it starts; `work` is by
     request. `freed` are blocks, in the order of their release, that are free once it has executed (vLLM:

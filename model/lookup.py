@@ -16,6 +16,7 @@ from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
 from model.release import DraftDrop, DraftLookAhead, JunctionRule, PerGroupBlocks
 from model.tokens import Prefix
+from model.values import evolve
 
 
 @attrs.frozen
@@ -60,7 +61,7 @@ class SpecView:
     @property
     def plain(self) -> SpecView:
         """The same spec without its drop: where its content allows a request to resume."""
-        return attrs.evolve(self, dropping=False, margin=0) if self.dropping else self
+        return evolve(self, dropping=False, margin=0) if self.dropping else self
 
     def find(self, bound: int) -> int:
         """Greatest valid boundary that is at most `bound` tokens; 0 if there is none."""
@@ -78,7 +79,7 @@ class SpecView:
     def searched_from(self, candidate: int) -> SpecView:
         """The same after its first search, with `candidate` as bound: full attention is searched once per lookup, and
         cut to each lower candidate, for what covers a boundary covers every lower one."""
-        return attrs.evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
+        return evolve(self, reach=self._looks_to(candidate)) if self._probes_tails else self
 
     def valid(self, boundary: int) -> bool:
         """Whether a request may resume at `boundary` as far as this spec is concerned."""
@@ -252,9 +253,10 @@ def _aligned_common(policy: Policy, views: tuple[SpecView, ...], common: int, un
     return common
 
 
-def look_up(policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup) -> LocalLookup:
-    """Look up `prefix` in every group, each on its own and all together."""
-    cap = policy.cap(len(prefix))
+def look_up(
+    policy: Policy, configuration: Configuration, pool: Pool, prefix: Prefix, lookup: Lookup, cap: int
+) -> LocalLookup:
+    """Look up the first `cap` tokens of `prefix` in every group, each on its own and all together."""
     views = tuple(_view(configuration, indexes, pool, prefix, cap) for indexes in configuration.specs)
     reconciled = reconcile(policy, views, cap)
     hits = [0 if _looked_up_by_rank(configuration, view, lookup) else view.hit for view in views]

@@ -12,6 +12,7 @@ import attrs
 
 from model.pool import NULL_BLOCK
 from model.tokens import Prefix
+from model.values import evolve
 
 
 class Origin(enum.Enum):
@@ -84,7 +85,7 @@ class Memory:
         """`block` after wrong attention KV was written from token `start` on; slots below keep what they had."""
         found = self.blocks[block]
         if isinstance(found, AttentionKV) and found.group == group and found.start < start:
-            return self.replace(block, attrs.evolve(found, prefix=found.prefix[:start]))
+            return self.replace(block, evolve(found, prefix=found.prefix[:start]))
         return self.replace(block, TAINTED)
 
     def wipe(self, blocks: Iterable[int]) -> Memory:

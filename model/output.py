@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from model.allocation import publish
 from model.plan import Chunk
 from model.request import Request, Status
 from model.scheduler import Scheduler, finish
+from model.values import evolve
 
 
 def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[str, ...]]:
     """The oldest step in flight has executed: its chunks are in flight no more, and blocks that waited for it are free.
     Also returns the requests that get a token from it."""
     step, *younger = scheduler.in_flight
-    scheduler = attrs.evolve(scheduler, in_flight=tuple(younger), pool=scheduler.pool.release(step.freed))
+    scheduler = evolve(scheduler, in_flight=tuple(younger), pool=scheduler.pool.release(step.freed))
     sampled: list[str] = []
     for chunk, work in step.chunks:
         request = scheduler.requests.get(chunk.request)
@@ -35,7 +34,7 @@ def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[str, ...]]:
 def _executed(request: Request, chunk: Chunk) -> Request:
     """The request with one chunk less in flight."""
     stale = max(0, request.stale - chunk.count)
-    return attrs.evolve(
+    return evolve(
         request, in_flight=request.in_flight - chunk.count, stale=stale, drop_stale=request.drop_stale and stale > 0
     )
 
@@ -49,7 +48,7 @@ def sample(scheduler: Scheduler, names: Iterable[str]) -> Scheduler:
 
 def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
     """What was scheduled before the token was known is published now, also if it is the last one."""
-    longer = attrs.evolve(
+    longer = evolve(
         request,
         tokens=request.tokens + request.unsampled[:1],
         unsampled=request.unsampled[1:],
@@ -58,5 +57,5 @@ def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
     pool = scheduler.pool
     if request.placeholders and request.status is Status.RUNNING:
         pool, longer, _ = publish(scheduler.configuration, pool, longer, longer.computed - longer.in_flight)
-    scheduler = attrs.evolve(scheduler.with_request(longer), pool=pool)
+    scheduler = evolve(scheduler.with_request(longer), pool=pool)
     return scheduler if longer.unsampled else finish(scheduler, request.name)

@@ -6,14 +6,13 @@ Mirrors `_cache_partial_tail_block`, `_partial_hit_reqs` and `_apply_cow` of the
 
 from __future__ import annotations
 
-import attrs
-
 from model.configuration import Configuration
 from model.geometry import floor_to
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, EngineAssertion, Label, Pool
 from model.release import OutgrownAlias, PromptTail
 from model.request import Request
+from model.values import evolve
 
 
 def last_boundary(configuration: Configuration, tokens: int, unit: int) -> int:
@@ -74,7 +73,7 @@ def publish_tails(
         if group.recurrent:
             states.add(label)
             published = (*request.published[:index], column, *request.published[index + 1 :])
-            request = attrs.evolve(request, published=published, tails=(*request.tails, (index, column)))
+            request = evolve(request, published=published, tails=(*request.tails, (index, column)))
     return pool, request, frozenset(states)
 
 

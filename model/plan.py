@@ -109,7 +109,8 @@ class Copy:
 class Chunk:
     """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
 
-    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended.
+    `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
+    first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays.
     """
 
     request: str
@@ -118,6 +119,7 @@ class Chunk:
     count: int
     starts: bool
     new_blocks: tuple[Table, ...]
+    rerun: int = 0
 
     @property
     def end(self) -> int:
@@ -125,7 +127,7 @@ class Chunk:
         return self.computed + self.count
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class StepPlan:
     """Everything the worker does in one step, in no particular order: the worker has its own (see `model/worker.py`).
 

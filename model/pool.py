@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from model.tokens import Prefix
+from model.values import evolve
 
 NULL_BLOCK = 0
 """Placeholder in block tables; never read, written, referenced or freed."""
@@ -34,7 +35,7 @@ class EngineAssertion(Exception):
     """A check of the engine's own fails: vLLM would crash here."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Pool:
     """`refs` and `labels` by block id; `free` from the block that is taken next to the one taken last.
 
@@ -58,6 +59,8 @@ class Pool:
 
     def take(self, count: int) -> tuple[Pool, tuple[int, ...]]:
         """The next `count` free blocks, referenced once; what they were cached for is evicted (`get_new_blocks`)."""
+        if not count:
+            return self, ()
         if count > len(self.free):
             raise PoolExhausted(f"{count} blocks wanted, {len(self.free)} free")
         taken = self.free[:count]
@@ -65,29 +68,34 @@ class Pool:
         refs = list(pool.refs)
         for block in taken:
             refs[block] += 1
-        return attrs.evolve(pool, refs=tuple(refs), free=pool.free[count:], taken=pool.taken + taken), taken
+        return evolve(pool, refs=tuple(refs), free=pool.free[count:], taken=pool.taken + taken), taken
 
     def touch(self, blocks: Iterable[int]) -> Pool:
         """Reference hit blocks once more; an unreferenced one leaves the free queue (`touch`)."""
-        refs = list(self.refs)
-        for block in blocks:
-            if block != NULL_BLOCK:
-                refs[block] += 1
-        return attrs.evolve(self, refs=tuple(refs), free=tuple(block for block in self.free if refs[block] == 0))
+        touched = [block for block in blocks if block != NULL_BLOCK]
+        if not touched:
+            return self
+        refs, free = list(self.refs), self.free
+        if any(refs[block] == 0 for block in touched):
+            free = tuple(block for block in free if block not in touched)
+        for block in touched:
+            refs[block] += 1
+        return evolve(self, refs=tuple(refs), free=free)
 
     def release(self, ordered: Iterable[int]) -> Pool:
         """Drop one reference each. Unreferenced blocks without a hash go to the front of the free queue, last in first
         out; hashed ones to the back in the order given (`free_blocks`)."""
+        released = [block for block in ordered if block != NULL_BLOCK]
+        if not released:
+            return self
         refs = list(self.refs)
         to_front: list[int] = []
         to_back: list[int] = []
-        for block in ordered:
-            if block == NULL_BLOCK:
-                continue
+        for block in released:
             refs[block] -= 1
             if refs[block] == 0:
                 (to_front if self.labels[block] is None else to_back).append(block)
-        return attrs.evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
+        return evolve(self, refs=tuple(refs), free=(*to_front, *self.free, *to_back))
 
     def publish(self, block: int, label: Label) -> Pool:
         """Cache the full `block` for `label`, and for nothing else any more (`cache_full_blocks`)."""
@@ -118,9 +126,9 @@ class Pool:
         cached = {**self.cached, label: (*self.cached.get(label, ()), block)}
         if self.labels[block] is not None:
             aliases = {**self.aliases, block: (*self.aliases.get(block, ()), label)}
-            return attrs.evolve(self, aliases=aliases, cached=cached)
+            return evolve(self, aliases=aliases, cached=cached)
         labels = (*self.labels[:block], label, *self.labels[block + 1 :])
-        return attrs.evolve(self, labels=labels, cached=cached)
+        return evolve(self, labels=labels, cached=cached)
 
     def unpublish(self, blocks: Iterable[int]) -> Pool:
         """Drop the hashes of `blocks`; their place in the free queue stays (`evict_blocks`)."""
@@ -138,7 +146,7 @@ class Pool:
                 else:
                     del cached[label]
         aliases = {block: others for block, others in self.aliases.items() if labels[block] is not None}
-        return attrs.evolve(self, labels=tuple(labels), cached=cached, aliases=aliases)
+        return evolve(self, labels=tuple(labels), cached=cached, aliases=aliases)
 
 
 def new_pool(blocks: int) -> Pool:

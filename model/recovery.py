@@ -15,6 +15,7 @@ from model.release import FailureNames, Recovery
 from model.request import Request, Status
 from model.rollback import roll_back
 from model.scheduler import Scheduler, finish
+from model.values import evolve
 
 
 @attrs.frozen
@@ -64,13 +65,13 @@ def _restart_in_place(scheduler: Scheduler, step: InFlight, failed: set[Entry]) 
             blocks = {block for _, block in failed}
             computed = _first_failed(configuration, request.tables[0], blocks - repeated, before)
             repeated |= blocks & set(request.tables[0])
-        scheduler = scheduler.with_request(attrs.evolve(request, computed=computed))
+        scheduler = scheduler.with_request(evolve(request, computed=computed))
     for request in scheduler.requests.values():
         if request.status is Status.LOADING and not failed.isdisjoint(entries_of(request.tables)):
-            scheduler = scheduler.with_request(attrs.evolve(request, hit_withdrawn=True))
+            scheduler = scheduler.with_request(evolve(request, hit_withdrawn=True))
     if configuration.load_failure is LoadFailure.FAIL:
         for name in affected:
-            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(_blocks(scheduler.requests[name])))
+            scheduler = evolve(scheduler, pool=scheduler.pool.unpublish(_blocks(scheduler.requests[name])))
             scheduler = finish(scheduler, name)
     return scheduler, tuple(affected)
 

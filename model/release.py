@@ -450,9 +450,11 @@ for several groups, and what is a matter of groups with different blocks, `chunk
 
 def rules_of(version: str) -> Release:
     """The rules of a vLLM release ("0.28.0"): of the newest set that appeared no later."""
-    sets = {_number(name): rules for name, rules in RELEASES.items()}
-    return sets[max((number for number in sets if number <= _number(version)), default=min(sets))]
+    sets = {number_of(name): rules for name, rules in RELEASES.items()}
+    return sets[max((number for number in sets if number <= number_of(version)), default=min(sets))]
 
 
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+def number_of(version: str) -> tuple[int, ...]:
+    """The two numbers by which releases are told apart, of "0.33.0" as of "0.33.0+local"."""
+    parts = version.split("+")[0].split(".")[:2]
+    return tuple(int(part) if part.isdecimal() else 0 for part in parts)

@@ -33,7 +33,7 @@ class Checkpoint:
     column: int
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Request:
     """`tokens` are the known tokens, prompt and sampled output; `unsampled` is the output still to come.
 
@@ -56,6 +56,9 @@ class Request:
     output of stale chunks is still delivered, unless `drop_stale` (vLLM: `num_output_placeholders`,
     `num_in_flight_tokens`, `num_stale_output_tokens`, `drop_stale_output`). `last_state` is the column that was last
     before the newest recurrent block was taken (see `StateRetirement`).
+
+    `rerun_to` is the end of a hit of which the last tokens are run again: below it nothing is written (vLLM:
+    `replay_start`); 0 if none are.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Request:
     stale: int = 0
     drop_stale: bool = False
     last_state: int | None = None
+    rerun_to: int = 0
 
     @property
     def text(self) -> Prefix:

@@ -6,8 +6,6 @@ was computed from it.
 
 from __future__ import annotations
 
-import attrs
-
 from model.configuration import Configuration, Group, LoadFailure
 from model.geometry import column_ending_at, columns_written
 from model.in_flight import InFlight, Work
@@ -15,6 +13,7 @@ from model.internal_checkpoint import checkpoint_of
 from model.plan import Chunk, Entry, entries_of
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
+from model.values import evolve
 
 
 def roll_back(
@@ -30,8 +29,8 @@ def roll_back(
     poisoned, rolled_back = _spread(scheduler.configuration, (step, *scheduler.in_flight), failed, takings)
     for name, request in scheduler.requests.items():
         if request.status is Status.LOADING and poisoned & entries_of(request.tables):
-            scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], hit_withdrawn=True))
-    scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish({block for _, block in poisoned}))
+            scheduler = scheduler.with_request(evolve(scheduler.requests[name], hit_withdrawn=True))
+    scheduler = evolve(scheduler, pool=scheduler.pool.unpublish({block for _, block in poisoned}))
     for name in reversed(rolled_back):
         scheduler = _restarted(scheduler, name, poisoned)
     return scheduler, rolled_back
@@ -70,7 +69,7 @@ def _restarted(scheduler: Scheduler, name: str, poisoned: set[Entry]) -> Schedul
         if scheduler.configuration.load_failure is LoadFailure.FAIL:
             return finish(scheduler, name)
         return preempt(scheduler, name, drop_output=True)
-    return scheduler.with_request(attrs.evolve(request, drop_stale=request.stale > 0))
+    return scheduler.with_request(evolve(request, drop_stale=request.stale > 0))
 
 
 def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[Entry]:

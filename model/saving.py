@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-import attrs
-
 from model import store as storing
 from model.connector import Leaf, leaves_of
 from model.geometry import column_ending_at
@@ -17,6 +15,7 @@ from model.plan import Chunk, Copy, Load, Save, StepPlan
 from model.pool import Label
 from model.request import Request
 from model.scheduler import Scheduler
+from model.values import evolve
 
 
 def store_leaves(scheduler: Scheduler) -> dict[str, Leaf]:
@@ -81,7 +80,7 @@ def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load])
         due, given_up = storing.changing_hands(leaf, store, plan, announced)
         flushed += due
         left = tuple(save for save in store.pending if save not in given_up)
-        scheduler = scheduler.with_store(name, attrs.evolve(store, pending=left))
+        scheduler = scheduler.with_store(name, evolve(store, pending=left))
     return done(scheduler, tuple(flushed)), tuple(flushed)
 
 
@@ -97,10 +96,10 @@ def announce(
         assert rules is not None
         if save.request in undone:
             if rules.references_sources:
-                scheduler = attrs.evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+                scheduler = evolve(scheduler, pool=scheduler.pool.release((save.block,)))
         elif rules.delayed:
             store = scheduler.stores[save.leaf]
-            scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, pending=(*store.pending, save)))
+            scheduler = scheduler.with_store(save.leaf, evolve(store, pending=(*store.pending, save)))
         else:
             at_once.append(save)
     return done(scheduler, tuple(at_once)), tuple(at_once)
@@ -115,9 +114,9 @@ def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
             rules = leaves[save.leaf].store
             assert rules is not None
             if rules.references_sources:
-                scheduler = attrs.evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+                scheduler = evolve(scheduler, pool=scheduler.pool.release((save.block,)))
         left = tuple(other for other in store.pending if other != save)
-        scheduler = scheduler.with_store(save.leaf, attrs.evolve(store, keys=store.keys | {save.label}, pending=left))
+        scheduler = scheduler.with_store(save.leaf, evolve(store, keys=store.keys | {save.label}, pending=left))
     return scheduler
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from model.adjustment import kept_for_later
 from model.allocation import free, retire
 from model.configuration import Configuration, LoadFailure
 from model.connector import leaves_of
@@ -23,15 +24,18 @@ from model.release import (
 )
 from model.request import Request, Status
 from model.store import Store
+from model.tokens import Prefix
+from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Scheduler:
     """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet (see
     `WaitingOrder`).
 
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
     each leaf that keeps objects. `in_flight` are the steps that were planned and not executed yet, the oldest first.
+    `outputs` are prefixes of requests that have lost their blocks, up to which auxiliary outputs are kept.
     """
 
     configuration: Configuration
@@ -43,18 +47,21 @@ class Scheduler:
     dropped: tuple[str, ...] = ()
     stores: Mapping[str, Store] = attrs.Factory(dict)
     in_flight: tuple[InFlight, ...] = ()
+    outputs: frozenset[Prefix] = frozenset()
 
     def with_request(self, request: Request) -> Scheduler:
         """The same with one request replaced or added."""
-        return attrs.evolve(self, requests={**self.requests, request.name: request})
+        if self.requests.get(request.name) is request:
+            return self
+        return evolve(self, requests={**self.requests, request.name: request})
 
     def with_store(self, leaf: str, store: Store) -> Scheduler:
         """The same with the scheduler side of one store replaced."""
-        return attrs.evolve(self, stores={**self.stores, leaf: store})
+        return evolve(self, stores={**self.stores, leaf: store})
 
     def without_request(self, name: str) -> Scheduler:
         """The same without the request, in any queue."""
-        return attrs.evolve(
+        return evolve(
             self,
             requests={other: request for other, request in self.requests.items() if other != name},
             running=without(self.running, name),
@@ -77,9 +84,9 @@ def empty_stores(configuration: Configuration) -> dict[str, Store]:
 def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Scheduler:
     """Free all blocks of a running request and put it back in front of the waiting queue. The output of its chunks in
     flight is still delivered, before it runs again, unless it is to be dropped."""
-    scheduler = _free_blocks(scheduler, name)
+    scheduler = _free_blocks(_with_outputs(scheduler, name), name)
     request = scheduler.requests[name]
-    request = attrs.evolve(
+    request = evolve(
         request,
         status=Status.WAITING,
         prefilling=False,
@@ -87,12 +94,21 @@ def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Sc
         stale=request.in_flight,
         drop_stale=bool(request.in_flight) and (drop_output or (request.drop_stale and request.stale > 0)),
     )
-    return attrs.evolve(
+    return evolve(
         scheduler.with_request(request),
         running=without(scheduler.running, name),
         waiting=(name, *scheduler.waiting),
         dropped=(*scheduler.dropped, name),
     )
+
+
+def _with_outputs(scheduler: Scheduler, name: str) -> Scheduler:
+    """The auxiliary outputs of a request that loses its blocks are kept, where some are needed."""
+    configuration = scheduler.configuration
+    if not configuration.auxiliary_outputs or scheduler.requests[name].status is Status.ABORTED_LOADING:
+        return scheduler
+    kept = kept_for_later(configuration, scheduler.pool, scheduler.requests[name])
+    return attrs.evolve(scheduler, outputs=scheduler.outputs | kept)
 
 
 def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
@@ -101,14 +117,14 @@ def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
     request = scheduler.requests[name]
     if not fenced(scheduler, request):
         pool, request = free(scheduler.pool, request)
-        return attrs.evolve(scheduler.with_request(request), pool=pool)
+        return evolve(scheduler.with_request(request), pool=pool)
     blocks = (*request.held, *reversed([block for table in request.tables for block in table]))
     newest = max(index for index, step in enumerate(scheduler.in_flight) if step.plan.chunks)
     step = scheduler.in_flight[newest]
-    held = attrs.evolve(step, freed=step.freed + blocks)
+    held = evolve(step, freed=step.freed + blocks)
     in_flight = (*scheduler.in_flight[:newest], held, *scheduler.in_flight[newest + 1 :])
     _, request = free(scheduler.pool, request)
-    return attrs.evolve(scheduler.with_request(request), in_flight=in_flight)
+    return evolve(scheduler.with_request(request), in_flight=in_flight)
 
 
 def fenced(scheduler: Scheduler, request: Request) -> bool:
@@ -125,10 +141,10 @@ def abort(scheduler: Scheduler, name: str) -> Scheduler:
     if rules.aborted_chunks is AbortedChunks.CANCELLED:
         if rules.visibility is Visibility.COMMITTED:
             blocks = [block for step in scheduler.in_flight for block in step.work.get(name, Work()).published]
-            scheduler = attrs.evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
-        scheduler = attrs.evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
+            scheduler = evolve(scheduler, pool=scheduler.pool.unpublish(blocks))
+        scheduler = evolve(scheduler, in_flight=tuple(_cancelled(step, name) for step in scheduler.in_flight))
         # No step will write its blocks any more.
-        scheduler = scheduler.with_request(attrs.evolve(scheduler.requests[name], in_flight=0))
+        scheduler = scheduler.with_request(evolve(scheduler.requests[name], in_flight=0))
     return finish(scheduler, name)
 
 
@@ -137,21 +153,22 @@ def _cancelled(step: InFlight, name: str) -> InFlight:
     chunks = tuple(chunk for chunk in step.plan.chunks if chunk.request != name)
     work = {other: what for other, what in step.work.items() if other != name}
     saves = tuple(save for save in step.plan.saves if save.request != name)
-    return attrs.evolve(step, plan=attrs.evolve(step.plan, chunks=chunks, saves=saves), work=work)
+    return evolve(step, plan=evolve(step.plan, chunks=chunks, saves=saves), work=work)
 
 
 def finish(scheduler: Scheduler, name: str) -> Scheduler:
     """The request ends, finished or aborted. While it loads, its blocks are held until the load has ended."""
+    scheduler = _with_outputs(scheduler, name)
     request = scheduler.requests[name]
     if request.status is Status.LOADING:
-        aborted = attrs.evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
-        return attrs.evolve(scheduler.with_request(aborted), skipped=without(scheduler.skipped, name))
+        aborted = evolve(request, status=Status.ABORTED_LOADING, prefilling=False)
+        return evolve(scheduler.with_request(aborted), skipped=without(scheduler.skipped, name))
     if scheduler.configuration.connector is not None and request.tables:
         # The connector is shown the blocks that are still of use (`_connector_finished`).
         pool, request = retire(scheduler.configuration, scheduler.pool, request)
-        scheduler = attrs.evolve(scheduler.with_request(request), pool=pool)
+        scheduler = evolve(scheduler.with_request(request), pool=pool)
     scheduler = _free_blocks(scheduler, name).without_request(name)
-    return attrs.evolve(scheduler, dropped=(*scheduler.dropped, name))
+    return evolve(scheduler, dropped=(*scheduler.dropped, name))
 
 
 def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
@@ -163,10 +180,10 @@ def end_load(scheduler: Scheduler, name: str, succeeded: bool) -> Scheduler:
         scheduler.configuration.release.failed_transfer is FailedTransfer.KEPT
     )
     if not loaded and scheduler.configuration.load_failure is LoadFailure.FAIL:
-        return finish(scheduler.with_request(attrs.evolve(request, status=Status.LOAD_FAILED)), name)
+        return finish(scheduler.with_request(evolve(request, status=Status.LOAD_FAILED)), name)
     status = Status.LOADED if loaded else Status.LOAD_FAILED
     more = any(load.leaf.conduct.reports_unassigned and not load.assigned for load in request.loads)
-    return scheduler.with_request(attrs.evolve(request, status=status, reported=more))
+    return scheduler.with_request(evolve(request, status=status, reported=more))
 
 
 def second_report(scheduler: Scheduler) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 from model import saving
+from model.adjustment import outputs_of, rerun_tokens
 from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens
@@ -30,6 +31,7 @@ from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
 from model.scheduler import Scheduler, fenced, preempt, without
 from model.tokens import UNKNOWN_TOKEN
+from model.values import evolve
 
 
 @attrs.frozen
@@ -90,7 +92,7 @@ class Step:
                 position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             copies = self._make_room(name, request.computed + count)
             if copies is None:
                 return
@@ -122,7 +124,7 @@ class Step:
                 if victim == name:
                     return None
                 continue
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
 
@@ -192,14 +194,14 @@ class Step:
             holds = {name: bool(self.scheduler.requests[name].tables) for name in skipped_now}
             skipped = [name for name in skipped_now if holds[name]]
             waiting = [name for name in skipped_now if not holds[name]]
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             skipped=(*skipped, *self.scheduler.skipped),
             waiting=(*waiting, *self.scheduler.waiting),
         )
 
     def _dequeue(self, name: str) -> None:
-        self.scheduler = attrs.evolve(
+        self.scheduler = evolve(
             self.scheduler,
             waiting=without(self.scheduler.waiting, name),
             skipped=without(self.scheduler.skipped, name),
@@ -216,14 +218,17 @@ class Step:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self._hide(states)
             self._plan_saves(request, request.computed, states)
+            rerun = rerun_tokens(self.scheduler.configuration, request.computed)
+            if rerun:
+                request = attrs.evolve(request, computed=request.computed - rerun, rerun_to=request.computed)
             # On a full hit the last token is run again, for logits.
-            request = attrs.evolve(request, computed=min(request.computed, len(request.tokens) - 1))
+            request = evolve(request, computed=min(request.computed, len(request.tokens) - 1))
         elif request.status is Status.LOAD_FAILED:
             pool, request = free(pool, request)
         else:
             return
-        request = attrs.evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+        request = evolve(request, status=Status.WAITING, loads=(), hit_withdrawn=False)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _resume_loaded(self, name: str) -> bool:
         """Run a request whose tokens were loaded; True if it has to wait, for another load."""
@@ -233,26 +238,26 @@ class Step:
                 self.scheduler.configuration, self.policy, self.scheduler.pool, request, self.scheduler.stores
             )
             self.loads += loads
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             if request.status is Status.LOADING:
                 return True
         count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
         if count == 0:
             raise PutOff(same_step_state=False)
-        pool, request, copies = self._extended(request, request.computed + count)
+        pool, request, copies = self._extended(request, max(request.rerun_to, request.computed + count))
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
-        self._run(pool, attrs.evolve(request, status=Status.RUNNING), count, copies, known)
+        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known)
         return False
 
     def _admit_new(self, name: str) -> bool:
         """Admit a request with nothing computed; True if it has to wait, for an answer or for its load."""
         configuration = self.scheduler.configuration
         stores = self.scheduler.stores
-        decision, request = decide(
-            configuration, self.policy, self.scheduler.pool, self.scheduler.requests[name], stores
-        )
+        request = self.scheduler.requests[name]
+        outputs = outputs_of(configuration, self.scheduler.pool, self.scheduler.outputs, request)
+        decision, request = decide(configuration, self.policy, self.scheduler.pool, request, stores, outputs)
         self.scheduler = self.scheduler.with_request(request)
         if decision is None:
             self.asked_again.append(name)
@@ -278,8 +283,8 @@ class Step:
         self.allotments += admission.allotments
         self.loads += admission.loads
         if admission.chunk == 0:
-            request = attrs.evolve(request, prefilling=self._reserves)
-            self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, prefilling=self._reserves)
+            self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(admission.copies)
             return True
         if admission.loads:
@@ -295,8 +300,8 @@ class Step:
     def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int) -> None:
         """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
         if count < request.uncomputed:
-            request = attrs.evolve(request, prefilling=self._reserves)
-        self.scheduler = attrs.evolve(
+            request = evolve(request, prefilling=self._reserves)
+        self.scheduler = evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
@@ -306,7 +311,7 @@ class Step:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
-            self.scheduler.configuration, self.scheduler.pool, before, before.computed + count
+            self.scheduler.configuration, self.scheduler.pool, before, max(before.rerun_to, before.computed + count)
         )
         self._hide(states)
         end = request.computed + count
@@ -317,21 +322,20 @@ class Step:
             count=count,
             starts=not request.started,
             new_blocks=new_blocks,
+            rerun=max(0, min(count, request.rerun_to - request.computed)),
         )
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)
         self.scheduler = saving.tell(self.scheduler, chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = attrs.evolve(
-            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True
-        )
+        request = evolve(request, computed=request.computed + count, in_flight=request.in_flight + count, started=True)
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
         blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
         self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = attrs.evolve(request, placeholders=request.placeholders + 1)
-        self.scheduler = attrs.evolve(self.scheduler.with_request(request), pool=pool)
+            request = evolve(request, placeholders=request.placeholders + 1)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
         if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
@@ -346,7 +350,7 @@ class Step:
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
-                self.scheduler = self.scheduler.with_request(attrs.evolve(request, prefilling=False))
+                self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
         copies = sorted(self.copies, key=lambda copy: copy.group)
         pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
         plan = StepPlan(
@@ -359,10 +363,10 @@ class Step:
         )
         pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
         step = InFlight(plan, tuple(self.admissions), self.work)
-        planned = attrs.evolve(
+        planned = evolve(
             self.scheduler,
             dropped=(),
-            pool=attrs.evolve(pool, taken=()),
+            pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
         return Scheduled(

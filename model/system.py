@@ -45,10 +45,11 @@ from model.scheduler import Scheduler
 from model.step import schedule
 from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
+from model.values import evolve
 from model.worker import Worker
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class System:
     """A state of the engine. `texts` keeps the tokens of every request that ever was, to name prefixes by.
 
@@ -62,7 +63,7 @@ class System:
     assertion: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Observation:
     """One action, or one step of it, as the properties see it.
 
@@ -126,12 +127,12 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             after = _evict(system, action)
         case EvictObject():
             scheduler, worker = evict_object(system.scheduler, system.worker, system.texts, action)
-            after = attrs.evolve(system, scheduler=scheduler, worker=worker)
+            after = evolve(system, scheduler=scheduler, worker=worker)
         case EndLoad():
             after = _end_load(system, action)
         case Abort():
             _request(system, action.request)
-            after = attrs.evolve(system, scheduler=scheduling.abort(system.scheduler, action.request))
+            after = evolve(system, scheduler=scheduling.abort(system.scheduler, action.request))
         case Preempt():
             if not system.scheduler.running:
                 raise IllegalAction("nothing is running that could be preempted")
@@ -177,9 +178,9 @@ def _arrive(system: System, action: Arrive) -> System:
         skip_reading=action.skip_reading,
     )
     scheduler = system.scheduler.with_request(request)
-    return attrs.evolve(
+    return evolve(
         system,
-        scheduler=attrs.evolve(scheduler, waiting=(*scheduler.waiting, request.name)),
+        scheduler=evolve(scheduler, waiting=(*scheduler.waiting, request.name)),
         texts={**system.texts, request.name: prompt + output},
     )
 
@@ -189,7 +190,7 @@ def _step(system: System, policy: Policy, action: Step | Drain) -> tuple[System,
         raise IllegalAction("steps are in flight; use schedule and execute, or drain")
     system, scheduled = _schedule(system, policy, action)
     system, executed = _execute(system, action)
-    observation = attrs.evolve(
+    observation = evolve(
         scheduled,
         after=system,
         plan=executed.plan,
@@ -211,7 +212,7 @@ def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -
     budget = configuration.budget if action.budget is None else action.budget
     planned = schedule(system.scheduler, policy, budget)
     assertion = planned.assertion or scheduling.second_report(system.scheduler)
-    after = attrs.evolve(system, scheduler=planned.scheduler, assertion=assertion)
+    after = evolve(system, scheduler=planned.scheduler, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -231,7 +232,7 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
-    step = attrs.evolve(step, plan=attrs.evolve(step.plan, loads=loads))
+    step = evolve(step, plan=evolve(step.plan, loads=loads))
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     announced = (load for admission in step.admissions for load in admission.loads)
     scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
@@ -243,7 +244,7 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
     sampled = () if recovered.assertion else sampled
     scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
     assertion = system.assertion or recovered.assertion
-    after = attrs.evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
+    after = evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
         action=action,
         before=system,
@@ -261,10 +262,10 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
 def _failing(load: Load, action: Step | Execute | Drain, worker: Worker) -> Load:
     """The load with what `action` says of its failure; one that lacks an object fails in any case."""
     if isinstance(action, Drain):
-        return attrs.evolve(load, fails=lacks_objects(load, worker.objects))
+        return evolve(load, fails=lacks_objects(load, worker.objects))
     blocks = tuple((block.group, block.column) for block in action.failed_blocks if block.request == load.request)
     fails = load.request in action.failed_loads or lacks_objects(load, worker.objects)
-    return attrs.evolve(load, fails=fails, failed_blocks=blocks)
+    return evolve(load, fails=fails, failed_blocks=blocks)
 
 
 def _drain(system: System, policy: Policy, action: Drain) -> tuple[System, tuple[Observation, ...]]:
@@ -295,7 +296,7 @@ def _evict(system: System, action: Evict) -> System:
         )
     if pool.refs[block]:
         raise IllegalAction(f"block {block} is referenced and cannot be evicted")
-    return attrs.evolve(system, scheduler=attrs.evolve(system.scheduler, pool=pool.unpublish((block,))))
+    return evolve(system, scheduler=evolve(system.scheduler, pool=pool.unpublish((block,))))
 
 
 def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ...]]:
@@ -304,7 +305,7 @@ def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ..
         raise IllegalAction(f"{action.leaf!r} keeps no objects: it has no saves")
     scheduler = saving.done(system.scheduler, store.pending)
     worker = working.save(system.worker, store.pending)
-    return attrs.evolve(system, scheduler=scheduler, worker=worker), store.pending
+    return evolve(system, scheduler=scheduler, worker=worker), store.pending
 
 
 def _end_load(system: System, action: EndLoad) -> System:
@@ -318,38 +319,38 @@ def _end_load(system: System, action: EndLoad) -> System:
         if load.leaf.store is None or load.leaf.store.missing_object is MissingObject.LOAD_FAILS:
             raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
         promised = f"{load.leaf.name} promised [{load.start}, {load.end}) to {action.request}, and objects are gone"
-        return attrs.evolve(system, assertion=promised)
+        return evolve(system, assertion=promised)
     worker = system.worker
     written: set[int] = set()
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
-        ended = attrs.evolve(load, fails=not action.succeeded)
+        ended = evolve(load, fails=not action.succeeded)
         written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
     # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
     in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
-    return attrs.evolve(system, scheduler=attrs.evolve(scheduler, in_flight=in_flight), worker=worker)
+    return evolve(system, scheduler=evolve(scheduler, in_flight=in_flight), worker=worker)
 
 
 def _without_wiping(step: InFlight, blocks: set[int]) -> InFlight:
     taken = tuple(block for block in step.plan.taken if block not in blocks)
-    return attrs.evolve(step, plan=attrs.evolve(step.plan, taken=taken))
+    return evolve(step, plan=evolve(step.plan, taken=taken))
 
 
 def _preempt_last(system: System) -> System:
-    return attrs.evolve(system, scheduler=scheduling.preempt(system.scheduler, system.scheduler.running[-1]))
+    return evolve(system, scheduler=scheduling.preempt(system.scheduler, system.scheduler.running[-1]))
 
 
 def _reset(system: System) -> System:
     while system.scheduler.running:
         last = system.scheduler.running[-1]
         scheduler = scheduling.preempt(system.scheduler, last, drop_output=True)
-        system = attrs.evolve(system, scheduler=scheduler)
+        system = evolve(system, scheduler=scheduler)
     pool = system.scheduler.pool
     if any(pool.refs):
         raise IllegalAction(
             "the prefix cache cannot be reset while loads, or steps in flight, hold blocks (vLLM raises here as well)"
         )
     emptied = pool.unpublish(block for block, label in enumerate(pool.labels) if label is not None)
-    scheduler, worker = reset_stores(attrs.evolve(system.scheduler, pool=emptied), system.worker)
-    return attrs.evolve(system, scheduler=scheduler, worker=worker)
+    scheduler, worker = reset_stores(evolve(system.scheduler, pool=emptied, outputs=frozenset()), system.worker)
+    return evolve(system, scheduler=scheduler, worker=worker)

@@ -22,9 +22,10 @@ from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
 from model.release import RunnerPosition
 from model.tokens import UNKNOWN_TOKEN, Prefix
+from model.values import evolve
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Mirror:
     """One request as the worker sees it. `running_column` is where its recurrent state is; None before its first chunk.
 
@@ -45,7 +46,7 @@ class Mirror:
         return table[column] if column < len(table) else NULL_BLOCK
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Worker:
     """What the worker keeps between steps; `objects` are those of the connectors that store."""
 
@@ -69,8 +70,8 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
         computed = chunk.computed if chunk.starts else worker.mirrors[chunk.request].computed
         end = computed + chunk.count
         prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:end]
-        chunks.append(attrs.evolve(chunk, computed=computed, prefix=prefix))
-    return attrs.evolve(plan, chunks=tuple(chunks))
+        chunks.append(evolve(chunk, computed=computed, prefix=prefix))
+    return evolve(plan, chunks=tuple(chunks))
 
 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
@@ -84,13 +85,13 @@ def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tup
         step.copy_states()
         step.load()
     execution = step.forward()
-    return attrs.evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
+    return evolve(worker, memory=step.memory, mirrors=step.mirrors), execution
 
 
 def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded: bool) -> Worker:
     """An asynchronous load ends: what its leaf's conduct restores is in memory now; nothing if it did not succeed."""
-    ended = attrs.evolve(load, fails=not succeeded)
-    return attrs.evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
+    ended = evolve(load, fails=not succeeded)
+    return evolve(worker, memory=write_loads(configuration, worker.memory, (ended,), worker.objects))
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
@@ -100,7 +101,7 @@ def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
     objects = dict(worker.objects)
     for each in saves:
         objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
-    return attrs.evolve(worker, objects=objects)
+    return evolve(worker, objects=objects)
 
 
 def writes_in_flight(configuration: Configuration, worker: Worker, plans: Iterable[StepPlan]) -> frozenset[int]:
@@ -121,7 +122,7 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
     written = {
         mirror.block(index, column)
         for index, group in enumerate(configuration.groups)
-        for column in columns_written(chunk.computed, chunk.end, group.block, group.recurrent)
+        for column in columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
     }
     return written - {NULL_BLOCK}
 
@@ -134,7 +135,7 @@ def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]
         else:
             mirror = updated[chunk.request]
             grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
-            updated[chunk.request] = attrs.evolve(mirror, tables=grown)
+            updated[chunk.request] = evolve(mirror, tables=grown)
     return updated
 
 
@@ -273,8 +274,8 @@ class _Execution:
         """What the first token sees below the chunk, which is the most that any of its tokens sees, and the chunk."""
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            first = spec.sees_from(chunk.computed)
-            for start, end in ((first, chunk.computed), (chunk.computed, chunk.end)):
+            first, anew = spec.sees_from(chunk.computed), chunk.computed + chunk.rerun
+            for start, end in ((first, chunk.computed), (chunk.computed, anew), (anew, chunk.end)):
                 for column, needed in _columns_of(chunk, group, spec.block, start, end):
                     read = mirror.block(group, column)
                     if read == NULL_BLOCK or not self.memory.holds(read, needed):
@@ -291,18 +292,19 @@ class _Execution:
             reason = Reason.UNWRITTEN
         else:
             reason = Reason.WRONG_CONTENT
-        return BadRead(chunk.request, needed.group, column, block, needed, found, chunk.computed, chunk.starts, reason)
+        anew = chunk.computed + chunk.rerun
+        return BadRead(chunk.request, needed.group, column, block, needed, found, anew, chunk.starts, reason)
 
     def _attention_writes(self, chunk: Chunk) -> Iterator[tuple[int, AttentionKV]]:
         mirror = self.mirrors[chunk.request]
         for group, spec in self._attention_groups():
-            for column, written in _columns_of(chunk, group, spec.block, chunk.computed, chunk.end):
+            for column, written in _columns_of(chunk, group, spec.block, chunk.computed + chunk.rerun, chunk.end):
                 yield mirror.block(group, column), written
 
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            for column in columns_written(chunk.computed, chunk.end, spec.block, spec.recurrent):
+            for column in columns_written(chunk.computed + chunk.rerun, chunk.end, spec.block, spec.recurrent):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 

@@ -18,7 +18,7 @@ from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
 from properties.features import Feature
 from properties.invariant import Violation
-from properties.machine import Campaign, Signature, machine_for, rules_of
+from properties.machine import Campaign, EngineMachine, Signature, machine_for, rules_of
 from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
 from properties.repeatable import repeatable_draws
@@ -75,11 +75,18 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STEPS_IN_FLIGHT, Feature.FAILED_BLOCKS}),
+        frozenset(
+            {
+                Feature.STEPS_IN_FLIGHT,
+                Feature.FAILED_BLOCKS,
+                Feature.SKIPPED_READING,
+                Feature.PREFIX_REPLAY,
+            }
+        ),
     ),
 )
 """What the longer profiles run beside the plain model: features that go together, each in the widest cell where vLLM's
@@ -237,7 +244,7 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
     needed = _applicable(campaign) if profile.needs_events else frozenset()
     for number in range(profile.series):
         known = len(campaign.found)
-        _run_series(campaign, profile, seed + number)
+        run_series(machine_for(campaign), profile, seed + number)
         cut_short = any(is_required(property) for property, _ in campaign.found)
         if len(campaign.found) == known and (cut_short or needed <= campaign.met.keys()):
             break
@@ -250,14 +257,15 @@ def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Sig
 def seek(campaign: Campaign, sought: Signature, profile: Profile, seed: int) -> Trace | None:
     """Run the campaign, whatever else it finds, until `sought` was found."""
     for number in range(profile.series):
-        _run_series(campaign, profile, seed + number)
+        run_series(machine_for(campaign), profile, seed + number)
         examples = campaign.found.get(sought)
         if examples:
             return _smallest(campaign.policy, sought, campaign.says, examples)
     return None
 
 
-def _run_series(campaign: Campaign, profile: Profile, seed: int) -> None:
+def run_series(machine: type[EngineMachine], profile: Profile, seed: int) -> None:
+    """One series of runs of `machine`."""
     settings = hypothesis.settings(
         max_examples=profile.runs,
         stateful_step_count=profile.actions,
@@ -269,7 +277,7 @@ def _run_series(campaign: Campaign, profile: Profile, seed: int) -> None:
         phases=(hypothesis.Phase.generate,),
     )
     with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws():
-        run_state_machine_as_test(hypothesis.seed(seed)(machine_for(campaign)), settings=settings)
+        run_state_machine_as_test(hypothesis.seed(seed)(machine), settings=settings)
 
 
 def _applicable(campaign: Campaign) -> frozenset[str]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from model.system import Observation
 from properties.catalogue import EVENTS, INVARIANTS
 from properties.invariant import Violation
 
 
-def violations(observation: Observation) -> tuple[Violation, ...]:
-    """All violations of all invariants that one observation shows, in the order of the catalogue."""
+def violations(observation: Observation, of: Collection[str] = INVARIANTS) -> tuple[Violation, ...]:
+    """All violations of the invariants `of` that one observation shows, in that order."""
     return tuple(
         Violation(invariant.id, case, message)
-        for invariant in INVARIANTS.values()
+        for invariant in map(INVARIANTS.__getitem__, of)
         if invariant.predicate is not None
         for case, message in invariant.predicate(observation)
     )
 
 
-def events(observation: Observation) -> frozenset[str]:
-    """Ids of the events of kind SOMETIMES that one observation shows."""
-    return frozenset(name for name, event in EVENTS.items() if event.occurs(observation))
+def events(observation: Observation, of: Collection[str] = EVENTS) -> frozenset[str]:
+    """Ids of the events `of` that one observation shows."""
+    return frozenset(name for name in of if EVENTS[name].occurs(observation))

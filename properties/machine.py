@@ -205,7 +205,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         prompt = data.draw(prompts(self.configuration, tuple(self.texts.values()), f"t{number}"))
         output = (Segment(f"o{number}", data.draw(_OUTPUTS)),)
         self.texts[f"r{number}"] = prompt + output
-        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration))))
+        skips = Feature.SKIPPED_READING in self.campaign.features and data.draw(_RARELY)
+        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration)), skips))
 
     @precondition(lambda self: self._can_arrive)
     @rule(data=st.data())

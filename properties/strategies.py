@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
-from model.peer import PeerRules
+from model.peer import Counting, PeerRules
 from model.release import NEWEST, CheckpointStart
 from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
@@ -117,6 +117,7 @@ _STEPS = st.sampled_from([2, 2, 1, 3])
 _LOAD_FAILURES = st.sampled_from([LoadFailure.RECOMPUTE, LoadFailure.FAIL])
 _CHUNKS = st.sampled_from([2, 1, 3])
 _DRAFTS: st.SearchStrategy[frozenset[int]] = st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 2})])
+_WINDOWS = st.sampled_from([3, 1, 4, 0])
 _RANKS = st.sampled_from([1, 2, 3])
 _RETENTIONS = st.sampled_from([None, 0, 1, 2])
 _KINDS_OF_ANSWER = st.sampled_from(["synchronous", "asynchronous", "again"])
@@ -164,6 +165,10 @@ def configurations(
         # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
         rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
         scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
+    if Feature.AUXILIARY_OUTPUTS in features:
+        scratch = attrs.evolve(scratch, auxiliary_outputs=not draw(_MOSTLY))
+    if Feature.PREFIX_REPLAY in features and all(group.kind is GroupKind.FULL_ATTENTION for group in groups):
+        scratch = attrs.evolve(scratch, replay_window=draw(_WINDOWS))
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
@@ -181,7 +186,7 @@ def configurations(
         scratch,
         pool_blocks=pool,
         budget=budget,
-        connector=draw(connectors(cell.contract, fixed_leaf, features)),
+        connector=draw(connectors(cell.contract, fixed_leaf, features)) if not scratch.replay_window else None,
         eviction=eviction,
         worker_order=cell.worker_order,
         load_failure=draw(_LOAD_FAILURES) if Feature.FAILED_BLOCKS in features else LoadFailure.RECOMPUTE,
@@ -240,7 +245,11 @@ def answers(draw: st.DrawFn, configuration: Configuration) -> tuple[LeafAnswers,
     for leaf in leaves_of(configuration.connector):
         if leaf.store is not None:
             continue
-        tokens = draw(st.sampled_from([0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]))
+        said_to_hold = [0, *blocks, 0, 1, 2 * unit + 1, longest_text(configuration)]
+        if leaf.peer is not None and leaf.peer.counting is Counting.PROMPT:
+            # All of the prompt but the token that was appended to it on the way.
+            said_to_hold = [longest_text(configuration), 0]
+        tokens = draw(st.sampled_from(said_to_hold))
         kind = draw(_KINDS_OF_ANSWER)
         answer = ScriptedAnswer(tokens, asynchronous=tokens > 0 and kind == "asynchronous")
         if tokens or kind == "again":

@@ -292,6 +292,8 @@ class _Run:
         return self.blocks.read_cell(self._block(group, position // block), position % block)
 
     def _write_kv(self, group: int, position: int, pair: Pair) -> None:
+        if position < self.chunk.computed + self.chunk.rerun:
+            return
         block = self.attention[group].block
         self.blocks.write_cell(self._block(group, position // block), position % block, pair)
 

@@ -72,6 +72,10 @@ class Scope:
                 f"scope {self.name}: the Mamba block {self.configuration.mamba_block} is wider than the hash unit "
                 f"{self.configuration.hash_block}; the search does not know partial tails, use fuzz"
             )
+        if configuration.replay_window or configuration.auxiliary_outputs:
+            raise ScopeError(
+                f"scope {self.name}: the exhaustive search knows no replay and auxiliary outputs; use fuzz"
+            )
         if configuration.context_ranks > 1:
             raise ScopeError(f"scope {self.name}: the exhaustive search does not know context parallelism; use fuzz")
         if self.configuration.release.reservation is not Reservation.BY_TAKING:

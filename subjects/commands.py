@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -23,7 +22,8 @@ from model.actions import (
     Step,
 )
 from model.errors import HitboundError
-from model.tokens import Prefix, Token, tokens_of
+from model.system import Observation
+from model.tokens import Token, tokens_of
 
 NAMES: dict[type[Action], str] = {
     Arrive: "arrive",
@@ -45,20 +45,28 @@ FIRST_TOKEN_ID = 3
 
 @attrs.define
 class Commands:
-    """Speaks to one subject about one run: it numbers the tokens, and names prefixes as the subject knows them.
-
-    `labels` are those that the subject last reported: group, request, boundary in tokens, blocks.
-    """
+    """Speaks to one subject about one run: it numbers the tokens."""
 
     token_ids: dict[Token, int] = attrs.Factory(dict)
-    labels: list[tuple[int, str, int, list[int]]] = attrs.Factory(list)
 
-    def command(self, action: Action, texts: Mapping[str, Prefix]) -> tuple[str, dict[str, Any]]:
-        """The command for `action` and its arguments; `texts` are the tokens of all requests that have arrived."""
-        arguments = self._arguments(action, texts)
-        return NAMES[type(action)], arguments
+    def command(self, action: Action) -> tuple[str, dict[str, Any]]:
+        """The command for `action` and its arguments."""
+        return NAMES[type(action)], self._arguments(action)
 
-    def _arguments(self, action: Action, texts: Mapping[str, Prefix]) -> dict[str, Any]:
+    def expected(self, observation: Observation) -> tuple[str, dict[str, Any]]:
+        """The command for what the model made of an action: which blocks of its loads fail, and whether a step of a
+        drain is only the execution of one that was in flight."""
+        do, arguments = self.command(observation.action)
+        if observation.plan is not None:
+            if observation.planned is None:
+                do, arguments = "execute", {}
+            groups = observation.before.configuration.groups
+            failed = {block for load in observation.plan.loads for _, block in load.failed(groups)}
+            if failed:
+                arguments["failed_blocks"] = sorted(failed)
+        return do, arguments
+
+    def _arguments(self, action: Action) -> dict[str, Any]:
         match action:
             case Arrive():
                 return {
@@ -69,15 +77,12 @@ class Commands:
                         said.leaf: [[answer.tokens, answer.asynchronous] for answer in said.answers]
                         for said in action.answers
                     },
+                    "skip_reading": action.skip_reading,
                 }
             case Step() | Drain() | Schedule():
                 return {"budget": action.budget}
             case Evict():
-                return {
-                    "group": action.group,
-                    "request": self._first_owner(action, texts),
-                    "boundary": action.boundary,
-                }
+                return {"group": action.group, "request": action.request, "boundary": action.boundary}
             case EndLoad():
                 return {"request": action.request, "succeeded": action.succeeded}
             case Abort():
@@ -86,14 +91,6 @@ class Commands:
                 return {}
             case EvictObject() | EndSaves():
                 raise HitboundError(f"{action}: no leaf that keeps objects runs on a subject")
-
-    def _first_owner(self, action: Evict, texts: Mapping[str, Prefix]) -> str:
-        """The request by which the subject names the tokens that `action` spells by another."""
-        prefix = texts[action.request][: action.boundary]
-        for group, request, boundary, _ in self.labels:
-            if group == action.group and texts[request][:boundary] == prefix:
-                return request
-        return action.request
 
     def _ids(self, tokens: tuple[Token, ...]) -> list[int]:
         return [self.token_ids.setdefault(token, len(self.token_ids) + FIRST_TOKEN_ID) for token in tokens]

@@ -2,31 +2,36 @@
 
 Both start with the same free queue, so block ids agree exactly as long as every block is taken, freed and evicted in
 the same order. The first difference ends the comparison.
+
+Where nothing differs, the subject's plans, tables and labels are those of the model, and so is what the shadow worker
+makes of them: what the properties find in the model's observations, they find in the subject's.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
-from model.actions import Action, Preempt, Reset
-from model.configuration import Configuration
-from model.errors import IllegalAction
+from model.actions import Preempt, Reset
+from model.adjustment import takes_nothing
 from model.policy import Policy
 from model.release import Reservation
-from model.system import Observation, apply, initial
+from model.system import Observation, initial
 from model.trace import Trace
-from subjects.engine import SubjectEngine
+from subjects.commands import Commands
+from subjects.model_run import ModelRun, model_run
 from subjects.observed import (
+    SubjectState,
+    asked_again,
+    build_arguments,
     model_admissions,
     model_state,
     subject_admissions,
-    subject_state,
-    up_to_renaming,
 )
-from subjects.process import Failure, SubjectProcess
+from subjects.process import Failure, Reply, SubjectProcess
 
 
 class Ending(enum.Enum):
@@ -42,10 +47,10 @@ class Ending(enum.Enum):
 
 @attrs.frozen
 class Difference:
-    """The first value that is not the same on both sides, and where each side makes it."""
+    """The first value that is not the same on both sides, and where each side makes it. `action` is its index."""
 
-    step: int
-    action: str
+    action: int
+    name: str
     what: str
     model: object
     subject: object
@@ -54,7 +59,7 @@ class Difference:
 
     def __str__(self) -> str:
         return (
-            f"action {self.step} ({self.action}): {self.what} differs\n"
+            f"action {self.action + 1} ({self.name}): {self.what} differs\n"
             f"  model    {self.model}\n           {self.model_function}\n"
             f"  subject  {self.subject}\n           {self.subject_function}"
         )
@@ -62,11 +67,13 @@ class Difference:
 
 @attrs.frozen
 class Comparison:
-    """The result of one trace; `steps` scheduling steps agreed."""
+    """The result of one trace, `steps` scheduling steps of which agreed. `failure` is what the subject did instead of
+    answering, where an assertion of the engine's failed on both sides."""
 
     ending: Ending
     steps: int
     difference: Difference | None = None
+    failure: Failure | None = None
 
 
 FUNCTIONS = {
@@ -74,9 +81,10 @@ FUNCTIONS = {
     "asked again": ("admission.decide", "MultiConnector.get_num_new_matched_tokens"),
     "put off": ("admission.admit", "MambaManager.get_num_blocks_to_allocate"),
     "admissions": ("admission.decide, policy", "Scheduler.schedule, _get_local_prefix_cache_hit"),
-    "preempted": ("step.Step._make_room", "Scheduler.schedule, _preempt_request"),
+    "preempted": ("scheduler._Step._make_room", "Scheduler.schedule, _preempt_request"),
     "scheduled tokens": ("chunk.chunk_tokens", "Scheduler.schedule, _mamba_block_aligned_split"),
     "new blocks": ("allocation.adopt, extend", "KVCacheManager.allocate_slots"),
+    "taken blocks": ("pool.take", "BlockPool.get_new_blocks"),
     "copies": ("partial_tails.copy_tail", "KVCacheManager.take_kv_cache_block_copies"),
     "running": ("scheduler", "Scheduler.running"),
     "waiting": ("scheduler", "Scheduler.waiting"),
@@ -85,7 +93,7 @@ FUNCTIONS = {
     "tables": ("allocation.adopt, retire, extend", "SingleTypeKVCacheManager.req_to_blocks"),
     "labels": ("allocation.publish, pool.unpublish", "BlockPool.cache_full_blocks, evict_blocks"),
     "references": ("pool.take, touch, release", "BlockPool.touch, free_blocks"),
-    "free queue": ("pool.take, touch, release", "FreeKVCacheBlockQueue"),
+    "free": ("pool.take, touch, release", "FreeKVCacheBlockQueue"),
     "free count": ("pool.take, touch, release", "FreeKVCacheBlockQueue.num_free_blocks"),
 }
 """What is compared -> the functions behind it, in `model/` and in vllm/v1/core/."""
@@ -103,94 +111,84 @@ class _Estimate(Exception):
 
 def compare(trace: Trace, policy: Policy, subject: SubjectProcess) -> Comparison:
     """Run `trace` on both sides until the first difference. Actions that are illegal in the model are left out."""
-    return Run(trace.configuration, policy, subject).run(trace.actions)
+    run = model_run(trace, policy)
+    return compared(run, start(run, subject))
 
 
-class Run:
-    """One trace on both sides.
+def start(run: ModelRun, subject: SubjectProcess) -> Iterator[Reply]:
+    """Let the subject run the trace, on a fresh scheduler; what it answers is to be `compared`."""
+    commands = Commands()
+    build = ("build", build_arguments(run.trace.configuration))
+    return subject.run([build, *(commands.expected(observation) for _, observation in run.numbered)])
 
-    Without `exact_blocks` block ids are compared up to renaming, and the order of the free queue not at all: for
-    releases that free in another order, on traces without eviction.
-    """
 
-    def __init__(
-        self, configuration: Configuration, policy: Policy, subject: SubjectProcess, *, exact_blocks: bool = True
-    ) -> None:
-        self.policy = policy
-        self.system = initial(configuration)
-        self.engine = SubjectEngine(configuration, policy, subject)
-        self.exact_blocks = exact_blocks
+def compared(run: ModelRun, replies: Iterator[Reply]) -> Comparison:
+    """Compare what the subject answers with what the model observed. All replies are taken."""
+    comparing = _Comparing(run)
+    index, observation = -1, None
+    try:
+        built = next(replies)
+        if isinstance(built, Failure):
+            found = _Different("outcome", "built", built)
+            return Comparison(Ending.REFUSED, 0, _difference(index, observation, found))
+        comparing.theirs.change(built, initial(run.trace.configuration))
+        for index, observation in run.numbered:  # noqa: B007 (both are read where it ends)
+            comparing.compare(observation, next(replies))
+    except _Estimate:
+        return Comparison(Ending.ESTIMATE, comparing.steps)
+    except _Different as found:
+        difference = _difference(index, observation, found)
+        return Comparison(Ending.DIFFERENT, comparing.steps, difference)
+    finally:
+        for _ in replies:
+            pass
+    return Comparison(Ending.EQUAL, comparing.steps, failure=comparing.failure)
+
+
+def _difference(index: int, observation: Observation | None, found: _Different) -> Difference:
+    ours, theirs = FUNCTIONS.get(found.what, FUNCTIONS["outcome"])
+    name = "build" if observation is None else str(observation.action)
+    return Difference(index, name, found.what, found.model, found.subject, ours, theirs)
+
+
+class _Comparing:
+    """The comparison of one trace, observation by observation."""
+
+    def __init__(self, run: ModelRun) -> None:
+        configuration = run.trace.configuration
+        self.theirs = SubjectState(configuration)
+        self.estimates = configuration.release.reservation is not Reservation.BY_TAKING
+        self.failure: Failure | None = None
         self.steps = 0
         self.preempted_before: set[str] = set()
-        self.events: set[str] = set()
 
-    def run(self, actions: tuple[Action, ...]) -> Comparison:
-        """Compare action by action."""
-        refused = self.engine.build()
-        if refused is not None:
-            return Comparison(Ending.REFUSED, 0, self._difference(0, None, _Different("outcome", "built", refused)))
-        for number, action in enumerate(actions, 1):
-            _, stopped = self.compared(number, action)
-            if stopped is not None:
-                return stopped
-        return Comparison(Ending.EQUAL, self.steps)
-
-    def compared(self, number: int, action: Action) -> tuple[tuple[Observation | Failure, ...], Comparison | None]:
-        """Let action `number` happen on both sides: what the subject showed, and why the comparison ends with it."""
-        self.seen: list[Observation | Failure] = []
-        stopped = None
-        try:
-            self.perform(action)
-        except _Estimate:
-            stopped = Comparison(Ending.ESTIMATE, self.steps)
-        except _Different as found:
-            stopped = Comparison(Ending.DIFFERENT, self.steps, self._difference(number, action, found))
-        if stopped is None and self.system.assertion:
-            stopped = Comparison(Ending.EQUAL, self.steps)
-        return tuple(self.seen), stopped
-
-    def _difference(self, number: int, action: Action | None, found: _Different) -> Difference:
-        ours, theirs = FUNCTIONS.get(found.what, FUNCTIONS["outcome"])
-        return Difference(number, str(action), found.what, found.model, found.subject, ours, theirs)
-
-    def perform(self, action: Action) -> None:
-        """Let `action` happen on both sides and compare. Raises _Different or _Estimate."""
-        try:
-            after, observations = apply(self.system, self.policy, action)
-        except IllegalAction:
-            return
-        for observation in observations:
-            self.seen.append(self.engine.act(action, observation))
-            self._compare(observation, self.engine.reply)
-        self.system = after
-
-    def _compare(self, observation: Observation, reply: dict[str, Any] | Failure) -> None:
+    def compare(self, observation: Observation, reply: Reply) -> None:
+        """Raises _Different or _Estimate."""
         assertion = observation.after.assertion
         if isinstance(reply, Failure):
-            too_few = reply.kind == "ValueError" and "free blocks from the pool" in reply.message
-            if too_few and self._takes_blocks:
-                raise _Estimate
-            if not assertion or not (too_few or reply.kind in ("AssertionError", "ValueError")):
-                raise _Different("outcome", assertion or "done", f"{reply.kind}: {reply.message}\n{reply.traceback}")
+            self._compare_failure(assertion, reply)
             return
         if assertion:
             raise _Different("outcome", f"assertion: {assertion}", "done")
-        if observation.planned is None:
-            if isinstance(observation.action, Preempt | Reset):
-                before, after = observation.before.scheduler.running, observation.after.scheduler.running
-                self.preempted_before |= set(before) - set(after)
-        else:
+        if observation.planned is not None:
             self._compare_step(observation, reply["step"])
             self.preempted_before.clear()
             self.steps += 1
-        state = model_state(observation.after)
-        their_state = {what: subject_state(what, reply, observation.after) for what in state}
-        if not self.exact_blocks:
-            state, their_state = up_to_renaming(state), up_to_renaming(their_state)
-        for what, ours in state.items():
-            theirs = their_state[what]
-            if ours != theirs:
-                raise _Different(what, *_parts_that_differ(ours, theirs))
+        elif isinstance(observation.action, Preempt | Reset):
+            before, after = observation.before.scheduler.running, observation.after.scheduler.running
+            self.preempted_before |= set(before) - set(after)
+        theirs = self.theirs.change(reply, observation.after)
+        for what, ours in model_state(observation.after).items():
+            if ours != theirs[what]:
+                raise _Different(what, *_parts_that_differ(ours, theirs[what]))
+
+    def _compare_failure(self, assertion: str, failure: Failure) -> None:
+        too_few = failure.kind == "ValueError" and "free blocks from the pool" in failure.message
+        if too_few and not self.estimates:
+            raise _Estimate
+        if not assertion or not (too_few or failure.kind in ("AssertionError", "ValueError")):
+            raise _Different("outcome", assertion or "done", f"{failure.kind}: {failure.message}\n{failure.traceback}")
+        self.failure = failure
 
     def _compare_step(self, observation: Observation, step: dict[str, Any]) -> None:
         plan = observation.planned
@@ -199,40 +197,43 @@ class Run:
         ours = model_admissions(observation)
         both = min(len(ours), len(theirs))
         put_off = [attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"]
-        unknown = [request for request, _, tokens, _ in step["asked"] if tokens is None]
-        groups = len(observation.before.configuration.groups)
+        requests, configuration = observation.before.scheduler.requests, observation.before.configuration
+        waiting_for_an_answer = [name for name in asked_again(step) if not takes_nothing(configuration, requests[name])]
+        no_blocks: list[list[int]] = [[]] * len(observation.before.configuration.groups)
         comparisons: tuple[tuple[str, object, object], ...] = (
             ("preempted", sorted(observation.preempted), sorted(set(step["preempted"]) - self.preempted_before)),
             ("admissions", ours[:both], theirs[:both]),
-            ("scheduled tokens", [[chunk.request, chunk.count] for chunk in plan.chunks], step["scheduled"]),
+            (
+                "scheduled tokens",
+                [[chunk.request, chunk.count] for chunk in plan.chunks],
+                step["scheduled"],
+            ),
+            (
+                "scheduled tokens",
+                [(chunk.request, chunk.computed, chunk.starts) for chunk in plan.chunks],
+                [(name, step["computed"][name], name in step["starts"]) for name, _ in step["scheduled"]],
+            ),
             ("admissions", ours, theirs),
             ("put off", list(observation.put_off), put_off),
-            ("asked again", list(observation.asked_again), unknown),
+            ("asked again", list(observation.asked_again), waiting_for_an_answer),
             (
                 "new blocks",
                 {chunk.request: [list(table) for table in chunk.new_blocks] for chunk in plan.chunks},
-                {name: tables or [[]] * groups for name, tables in step["new_blocks"].items()},
+                {name: tables or no_blocks for name, tables in step["new_blocks"].items()},
             ),
             ("copies", [[copy.source, copy.destination] for copy in plan.copies], step["copies"]),
+            ("taken blocks", list(plan.taken), step["taken"]),
         )
-        self._note_events(observation)
         for what, model, subject in comparisons:
-            if what in ("new blocks", "copies") and not self.exact_blocks:
-                continue
             if model != subject:
                 if self._by_estimate(what, observation, step):
                     raise _Estimate
                 raise _Different(what, model, subject)
 
-    @property
-    def _takes_blocks(self) -> bool:
-        """Whether the model takes blocks without an estimate."""
-        return self.system.configuration.release.reservation is Reservation.BY_TAKING
-
     def _by_estimate(self, what: str, observation: Observation, step: dict[str, Any]) -> bool:
         """Whether the subject had no room for a request that the model admitted, resumed or ran in this step."""
         assert observation.planned is not None
-        if not self._takes_blocks:
+        if self.estimates:
             return False
         started = {chunk.request for chunk in observation.planned.chunks}
         started |= {admission.decision.request for admission in observation.admissions}
@@ -242,31 +243,6 @@ class Run:
             and attempt["waiting"] == (what != "preempted")
             for attempt in step["attempts"]
         )
-
-    def _note_events(self, observation: Observation) -> None:
-        """What happened, to show that a campaign met it."""
-        happened = {
-            "put off for a state of the step": observation.put_off,
-            "asked again": observation.asked_again,
-            "preemption": observation.preempted,
-            "divergent admission": any(a.decision.diverged and a.decision.external for a in observation.admissions),
-            "divergent, reconciled": any(
-                a.decision.diverged and not a.decision.external for a in observation.admissions
-            ),
-            "local hit": any(a.decision.local for a in observation.admissions),
-            "synchronous load": any(a.decision.external and a.chunk for a in observation.admissions),
-            "asynchronous load": any(not a.chunk for a in observation.admissions),
-            "unaligned R": any(
-                a.decision.resume % observation.before.configuration.scheduler_block for a in observation.admissions
-            ),
-            "partial tail copied": observation.plan is not None and observation.plan.copies,
-            "partial tail moved": observation.plan is not None
-            and any(not copy.replaces for copy in observation.plan.copies),
-            "partial tail dropped": any(a.decision.tail_dropped for a in observation.admissions),
-            "alias": observation.after.scheduler.pool.aliases,
-            "engine assertion": observation.after.assertion,
-        }
-        self.events |= {event for event, met in happened.items() if met}
 
 
 def _parts_that_differ(ours: Any, theirs: Any) -> tuple[object, object]:

@@ -1,6 +1,7 @@
 """Runs vLLM's own scheduler on request. Started in the subject's interpreter, never imported by hitbound.
 
-Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output.
+Standard library and vLLM only. One JSON object per line: a command on standard input, its reply on standard output;
+`run` has a reply for each command that it is given, up to the first that fails.
 Whatever vLLM prints goes to standard error. The methods of `Engine` that do not begin with an underscore are the
 commands, their arguments the command's keys. What is observed is passed through unchanged; no decision is replaced.
 """
@@ -8,8 +9,10 @@ commands, their arguments the command's keys. What is observed is passed through
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -20,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 OPT = {
     "architectures": ["OPTForCausalLM"],
     "model_type": "opt",
@@ -42,11 +45,18 @@ OPT = {
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call with those keywords that this release knows. A constructor that passes all on takes those of its base."""
+    """Call with those keywords that this release knows."""
+    known = keywords_of(function)
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
+@functools.cache
+def keywords_of(function: Callable[..., Any]) -> frozenset[str]:
+    """Names of the parameters. A constructor that passes all on takes those of its base."""
     known = inspect.signature(function).parameters
     if "kwargs" in known and isinstance(function, type):
         known = inspect.signature(function.__mro__[1]).parameters
-    return function(**{name: value for name, value in arguments.items() if name in known})
+    return frozenset(known)
 
 
 class Vllm:
@@ -153,6 +163,13 @@ class Vllm:
         finally:
             self.scheduler.KVCacheManager = manager
 
+    def auxiliary_connector(self, manager: Any, connector: Any) -> Any:
+        """vLLM's own connector for auxiliary outputs; the outputs themselves, which a worker has, are nobody's here."""
+        module = import_module("vllm.distributed.aux_output_connector.connector")
+        made = module.AuxOutputSchedulerConnector(manager, connector)
+        made.take_output = lambda request, output: None
+        return made
+
     def transfer_config(self, connector: dict[str, Any] | None, load_failure: str) -> Any:
         """The connector tree as vLLM is configured with it."""
         if connector is None:
@@ -222,6 +239,21 @@ def leaf_class(base: Any) -> Any:
     return Leaf
 
 
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What differs in a state from the one before. Of requests and labels only those that differ: a request that is
+    gone is None, a label that is gone has no blocks."""
+    changed = {what: value for what, value in after.items() if before.get(what) != value}
+    if "requests" in changed:
+        old, new = before.get("requests", {}), after["requests"]
+        changed["requests"] = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
+    if "labels" in changed:
+        old, new = ({tuple(label): blocks for *label, blocks in state.get("labels", ())} for state in (before, after))
+        changed["labels"] = [
+            [*label, new.get(label, [])] for label in {**old, **new} if old.get(label) != new.get(label)
+        ]
+    return changed
+
+
 class Engine:
     """A scheduler, the commands that move it, and what is seen of it."""
 
@@ -244,6 +276,8 @@ class Engine:
         steps_in_flight: int = 1,
         load_failure: str = "recompute",
         retention: int | None = None,
+        replay_window: int = 0,
+        auxiliary_outputs: bool = False,
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -294,22 +328,38 @@ class Engine:
             )
         self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = any(group["draft"] for group in groups)
         self._manager = self._scheduler.kv_cache_manager
+        if replay_window:
+            if not hasattr(self._scheduler, "prefix_replay_tokens"):
+                raise ValueError("this release runs nothing of a hit again")
+            self._scheduler.prefix_replay_tokens = replay_window
+        if auxiliary_outputs:
+            self._scheduler.aux_output_connector = vllm.auxiliary_connector(self._manager, self._scheduler.connector)
         self._pool = self._manager.block_pool
         self._hash_block = hash_block
         self._hasher = vllm.cache_utils.get_request_block_hasher(hash_block, vllm.hashing.sha256)
         self._wider_blocks = sorted(set(blocks) - {hash_block})
         self._names: dict[bytes, tuple[str, int]] = {}
-        self._hashes: dict[tuple[str, int, int], bytes] = {}
-        self._blocks = blocks
+        self._labels: dict[bytes, tuple[int, str, int]] = {}
+        self._learned: dict[tuple[str, int], int] = {}
+        self._texts: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
         self._in_flight: list[tuple[Any, list[str]]] = []
         self._observe()
         return self._state()
 
-    def arrive(self, request: str, prompt: list[int], output: list[int], answers: dict[str, Any]) -> dict[str, Any]:
+    def arrive(
+        self,
+        request: str,
+        prompt: list[int],
+        output: list[int],
+        answers: dict[str, Any],
+        skip_reading: bool = False,
+    ) -> dict[str, Any]:
         """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
-        sampling = self._vllm.sampling.SamplingParams(max_tokens=len(output), ignore_eos=True)
+        sampling = self._vllm.sampling.SamplingParams(
+            max_tokens=len(output), ignore_eos=True, skip_reading_prefix_cache=skip_reading
+        )
         for leaf, script in answers.items():
             SCRIPTS[leaf, request] = [list(answer) for answer in script]
         arrived = call(
@@ -321,18 +371,30 @@ class Engine:
             block_hasher=self._hasher,
         )
         self._outputs[request] = output
+        self._texts[request] = prompt + output
         self._scheduler.add_request(arrived)
         return self._state()
 
+    def run(self, commands: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+        """All `commands` in turn; after each, what has changed since the one before (see `changes`)."""
+        before: dict[str, Any] = {}
+        for do, arguments in commands:
+            state = getattr(self, do)(**arguments)
+            yield changes(before, state)
+            before = {**state, "step": None}
+
     def step(self, budget: int | None = None, failed_blocks: list[int] | None = None) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail."""
-        scheduled = self.schedule(budget)["step"]
-        state = self.execute(failed_blocks)
-        state["step"] = scheduled
-        return state
+        scheduled = self._schedule(budget)
+        return {**self.execute(failed_blocks), "step": scheduled}
 
     def schedule(self, budget: int | None = None) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens; `execute` takes its output."""
+        scheduled = self._schedule(budget)
+        return {**self._state(), "step": scheduled}
+
+    def _schedule(self, budget: int | None) -> dict[str, Any]:
+        """Schedule one step, and what is seen of it."""
         scheduler = self._scheduler
         scheduler.max_num_scheduled_tokens = self._budget if budget is None else budget
         self._attempts = []
@@ -353,21 +415,19 @@ class Engine:
         ]
         scheduled = list(output.num_scheduled_tokens.items())
         self._in_flight.append((output, samples))
-        state = self._state()
-        state["step"] = {
+        taken, self._taken = self._taken, []
+        return {
             "scheduled": scheduled,
             "new_blocks": new_blocks,
             "computed": computed,
             "starts": sorted(starts),
-            "taken": self._taken,
+            "taken": taken,
             "told": list(TOLD),
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
-        self._taken = []
-        return state
 
     def execute(self, failed_blocks: list[int] | None = None) -> dict[str, Any]:
         """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it."""
@@ -386,9 +446,12 @@ class Engine:
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
-        whole = boundary % self._blocks[group] == 0
-        block_hash = self._hashes[request, boundary, self._blocks[group] if whole else self._hash_block]
-        block = self._cached()[group, block_hash][0]
+        prefix = self._texts[request][:boundary]
+        block = next(
+            blocks[0]
+            for (cached, name, end), blocks in self._cached().items()
+            if (cached, end) == (group, boundary) and self._texts[name][:end] == prefix
+        )
         self._manager.evict_blocks({block})
         return self._state()
 
@@ -535,26 +598,35 @@ class Engine:
             connector.get_num_new_matched_tokens = observed_ask
 
     def _learn_hashes(self) -> None:
-        """Note which tokens each block hash stands for: the first request that has it, and how many of its tokens."""
+        """Note which tokens each new block hash stands for: the first request that has it, and how many of its tokens.
+        Hashes are prefix chains: those of a request only become more."""
         wider = self._vllm.cache_utils.BlockHashListWithBlockSize
         for name, request in self._scheduler.requests.items():
-            views = [(self._hash_block, request.block_hashes)]
-            views += [(block, wider(request.block_hashes, self._hash_block, block)) for block in self._wider_blocks]
-            for block, hashes in views:
-                for index in range(len(hashes)):
-                    boundary = (index + 1) * block
-                    self._names.setdefault(bytes(hashes[index]), (name, boundary))
-                    self._hashes[name, boundary, block] = bytes(hashes[index])
+            for block in (self._hash_block, *self._wider_blocks):
+                known = self._learned.get((name, block), 0)
+                if len(request.block_hashes) * self._hash_block // block == known:
+                    continue
+                hashes = request.block_hashes
+                if block != self._hash_block:
+                    hashes = wider(hashes, self._hash_block, block)
+                for index in range(known, len(hashes)):
+                    self._names.setdefault(bytes(hashes[index]), (name, (index + 1) * block))
+                self._learned[name, block] = len(hashes)
 
-    def _cached(self) -> dict[tuple[int, bytes], list[int]]:
-        """(group, hash) -> the blocks cached for it, the oldest first."""
+    def _cached(self) -> dict[tuple[int, str, int], list[int]]:
+        """What is cached: group, request and boundary (tokens) -> blocks, the oldest first."""
+        cached: dict[tuple[int, str, int], list[int]] = {}
+        for key, blocks in self._pool.cached_block_hash_to_block._cache.items():
+            label = self._labels.get(key) or self._label(key)
+            several = blocks.values() if isinstance(blocks, dict) else (blocks,)
+            cached.setdefault(label, []).extend(block.block_id for block in several)
+        return cached
+
+    def _label(self, key: bytes) -> tuple[int, str, int]:
         utils = self._vllm.cache_utils
-        return {
-            (utils.get_group_id(key), bytes(utils.get_block_hash(key))): (
-                [block.block_id for block in blocks.values()] if isinstance(blocks, dict) else [blocks.block_id]
-            )
-            for key, blocks in self._pool.cached_block_hash_to_block._cache.items()
-        }
+        label = (utils.get_group_id(key), *self._names[bytes(utils.get_block_hash(key))])
+        self._labels[key] = label
+        return label
 
     def _state(self) -> dict[str, Any]:
         """Everything that is compared after an action."""
@@ -573,7 +645,7 @@ class Engine:
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
             "skipped": [request.request_id for request in self._skipped()],
-            "labels": [[group, *self._names[key], blocks] for (group, key), blocks in self._cached().items()],
+            "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
             "references": [block.ref_cnt for block in self._pool.blocks],
@@ -594,12 +666,14 @@ class Engine:
 
 def serve(engine_of: Callable[[Vllm], Any]) -> None:
     """Answer commands until standard input ends; the engine's methods are the commands."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    logging.disable(logging.WARNING)
 
     def reply(**message: Any) -> None:
-        print(json.dumps({"protocol": PROTOCOL, **message}), file=replies, flush=True)
+        replies.write(json.dumps({"protocol": PROTOCOL, **message}, separators=(",", ":")) + "\n")
+        replies.flush()
 
     vllm = Vllm()
     engine = engine_of(vllm)
@@ -611,7 +685,9 @@ def serve(engine_of: Callable[[Vllm], Any]) -> None:
             continue
         do = command.pop("do")
         try:
-            reply(state=getattr(engine, do)(**command))
+            done = getattr(engine, do)(**command)
+            for state in done if isinstance(done, Iterator) else (done,):
+                reply(state=state)
         except Exception as error:
             reply(
                 error={"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(limit=-6)}

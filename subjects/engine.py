@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from model import worker as working
-from model.actions import Action, Arrive, EndLoad
+from model.actions import Action, Arrive, Drain, EndLoad
 from model.admission import Admission, Decision
 from model.composition import claim_of
 from model.configuration import Configuration
@@ -19,14 +19,14 @@ from model.connector import Leaf, leaves_of
 from model.lookup import look_up
 from model.plan import Chunk, Copy, Load, StepPlan, Table
 from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy
-from model.pool import NULL_BLOCK, Label, Pool
+from model.pool import Label, Pool
 from model.request import Request, Status
 from model.scheduler import Scheduler
 from model.system import Observation, System, initial
 from model.tokens import Prefix, tokens_of
 from model.worker import Worker
 from subjects.commands import Commands
-from subjects.observed import STATUS, build_arguments
+from subjects.observed import STATUS, as_tables, asked_again, build_arguments, is_known, own_hits
 from subjects.process import Failure, SubjectProcess
 
 
@@ -50,26 +50,19 @@ class SubjectEngine:
         reply = self.process.ask("build", **build_arguments(self.system.configuration))
         return reply if isinstance(reply, Failure) else None
 
-    def act(self, action: Action, expected: Observation | None = None) -> Observation | Failure:
-        """Let `action` happen (of a drain, one step); what happened, or what the subject did instead of answering.
-
-        `expected` is what the model made of it: which blocks of its loads fail, and whether a step of a drain is only
-        the execution of one that was in flight.
-        """
+    def act(self, action: Action) -> Observation | Failure:
+        """Let `action` happen (of a drain, one step); what happened, or what the subject did instead of answering."""
         texts = dict(self.system.texts)
         if isinstance(action, Arrive):
             prompt, output = tokens_of(action.prompt), tokens_of(action.output)
             texts[action.request] = prompt + output
             self.outputs[action.request] = len(prompt), output
-        do, arguments = self.commands.command(action, texts)
-        if expected is not None and expected.plan is not None:
-            if expected.planned is None:
-                do, arguments = "execute", {}
-            arguments |= _failed_blocks(expected)
+        do, arguments = self.commands.command(action)
+        if isinstance(action, Drain) and self.in_flight:
+            do, arguments = "execute", {}
         reply = self.reply = self.process.ask(do, **arguments)
         if isinstance(reply, Failure):
             return reply
-        self.commands.labels = reply["labels"]
         before, worker = self.system, self.system.worker
         if isinstance(action, EndLoad):
             for load in self.loads.pop(action.request, ()):
@@ -109,7 +102,7 @@ class SubjectEngine:
             planned=plan,
             admissions=admissions,
             put_off=tuple(attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"),
-            asked_again=tuple(request for request, _, tokens, _ in step["asked"] if tokens is None),
+            asked_again=tuple(asked_again(step)),
             preempted=tuple(step["preempted"]),
         )
 
@@ -150,35 +143,32 @@ class SubjectEngine:
         tokens = texts[name][: self._known(name)]
         told = {leaf: count for leaf, request, count in step["told"] if request == name}
         asked, answer = self._asked(name, step, told, local)
-        hits = [len(table) * group.block for table, group in zip(attempt["hits"], configuration.groups, strict=True)]
-        recurrent = [
-            (hit, table)
-            for hit, table, group in zip(hits, attempt["hits"], configuration.groups, strict=True)
-            if group.recurrent
-        ]
+        boundary = asked if asked is not None else local
+        lookup = look_up(
+            self.policy,
+            configuration,
+            self.system.scheduler.pool,
+            tokens,
+            PER_GROUP if attempt["per_group"] else COMMON,
+            self.policy.cap(len(tokens)),
+        )
         decision = Decision(
             request=name,
             prefix=tokens,
             claims=claim_of(self.policy, configuration.connector) if configuration.connector else None,
-            lookup=look_up(
-                self.policy,
-                configuration,
-                self.system.scheduler.pool,
-                tokens,
-                PER_GROUP if attempt["per_group"] else COMMON,
-            ),
-            first_local=asked if asked is not None else local,
+            lookup=lookup,
+            first_local=boundary,
             diverged=attempt["diverged"],
-            asked=asked if asked is not None else local,
+            asked=boundary,
             answer=answer,
             said=(answer,),
             local=local,
             external=external,
-            reached=tuple(min(hit, local) for hit in hits),
-            backed=all(hit == local and (not table or table[-1] != NULL_BLOCK) for hit, table in recurrent),
+            reached=own_hits(configuration, attempt),
+            backed=all(view.valid(boundary) for view in lookup.views if view.recurrent),
         )
         loads = tuple(
-            self._load(leaf, decision, tuple(tuple(table) for table in attempt["tables"]), attempt["asynchronous"])
+            self._load(leaf, decision, as_tables(attempt["tables"]), attempt["asynchronous"])
             for leaf in (leaves_of(configuration.connector) if configuration.connector else ())
             if told.get(leaf.name, 0) > 0 or (external > 0 and leaf.conduct.writes_unassigned)
         )
@@ -233,7 +223,6 @@ class SubjectEngine:
     def _request(self, name: str, shown: dict[str, Any], texts: dict[str, Prefix]) -> Request:
         prompt, _ = self.outputs[name]
         status = next((ours for ours, theirs in STATUS.items() if shown["status"] in theirs), Status.WAITING)
-        tables = tuple(tuple(table) for table in shown["tables"]) if any(shown["tables"]) else ()
         return Request(
             name=name,
             tokens=texts[name][: shown["tokens"]],
@@ -243,17 +232,10 @@ class SubjectEngine:
             asked={},
             status=status,
             computed=shown["computed"],
-            tables=tables,
+            tables=as_tables(shown["tables"]),
             loads=self.loads.get(name, ()),
             started=status is Status.RUNNING,
         )
-
-
-def _failed_blocks(expected: Observation) -> dict[str, list[int]]:
-    """The failed blocks of the executed step, as a worker reports them: by number."""
-    groups, plan = expected.before.configuration.groups, expected.plan
-    failed = {block for load in plan.loads for _, block in load.failed(groups)} if plan is not None else set()
-    return {"failed_blocks": sorted(failed)} if failed else {}
 
 
 def _copy(source: int, destination: int, reply: dict[str, Any]) -> Copy:
@@ -280,8 +262,7 @@ def _pool(configuration: Configuration, reply: dict[str, Any], texts: dict[str, 
     aliases: dict[int, tuple[Label, ...]] = {}
     cached: dict[Label, tuple[int, ...]] = {}
     for group, request, boundary, blocks in reply["labels"]:
-        # A shorter entry for the prompt's last hash unit, which no lookup probes without fine-grained hits.
-        if boundary % configuration.groups[group].block and not configuration.fine_grained:
+        if not is_known(configuration, group, boundary):
             continue
         label = Label(group, texts[request][:boundary])
         cached[label] = (*cached.get(label, ()), *blocks)

@@ -29,14 +29,15 @@ from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import RELEASES, Release, ShardedHits
+from model.release import Release, ShardedHits
 from model.request import Status
 from model.reservation import most_blocks
-from model.system import System, apply, initial
+from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
 from properties.features import Feature
 from properties.strategies import cut, longest_text
+from subjects.model_run import ModelRun
 
 MOST_REQUESTS = 8
 """Requests that arrive in one trace."""
@@ -48,45 +49,63 @@ def random_trace(
     *,
     second_attention: GroupKind | None,
     eviction: Eviction,
-    roomy: bool = False,
-    features: frozenset[Feature] = frozenset(),
-    release: Release = RELEASES["0.28"],
-    steps_in_flight: int = 1,
-    failures: bool = False,
+    features: frozenset[Feature],
+    release: Release,
     actions: int = 25,
 ) -> Trace:
-    """A trace of at most `actions` actions; every action is legal in the model under `policy`.
+    """The trace of a `random_run`."""
+    return random_run(
+        seed,
+        policy,
+        second_attention=second_attention,
+        eviction=eviction,
+        features=features,
+        release=release,
+        actions=actions,
+    ).trace
 
-    `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec.
-    In a `roomy` pool nothing is ever evicted for want of blocks. With `failures` synchronous loads fail now and then.
-    The model follows the rules of `release`.
+
+def random_run(
+    seed: int,
+    policy: Policy,
+    *,
+    second_attention: GroupKind | None,
+    eviction: Eviction,
+    features: frozenset[Feature],
+    release: Release,
+    actions: int,
+) -> ModelRun:
+    """A trace of at most `actions` actions, each of them legal in the model under `policy`.
+
+    `second_attention` is the kind of an attention spec beside the full-attention one, None for no second spec. The
+    model follows the rules of `release`.
     """
     rng = random.Random(f"{seed} {second_attention} {eviction.value}")
     configuration = random_configuration(
         rng, second_attention=second_attention, eviction=eviction, partial_tails=Feature.PARTIAL_TAILS in features
     )
     configuration = _varied(rng, attrs.evolve(configuration, release=release), features)
-    if roomy:
-        need = most_blocks(configuration, longest_text(configuration))
-        configuration = attrs.evolve(configuration, pool_blocks=1 + 2 * MOST_REQUESTS * need)
-    configuration = attrs.evolve(configuration, steps_in_flight=steps_in_flight)
     system = initial(configuration)
     done: list[Action] = []
+    observed: list[tuple[Observation, ...]] = []
     texts: dict[str, tuple[Segment, ...]] = {}
     for _ in range(actions):
-        action = _action(rng, system, texts)
-        if failures and isinstance(action, Step | Execute) and rng.random() < 0.3:
-            action = attrs.evolve(action, failed_loads=tuple(system.scheduler.requests))
+        arrived = bool(done) and isinstance(done[-1], Arrive)
+        action = _action(rng, system, texts, arrived=arrived)
+        if Feature.SKIPPED_READING in features and isinstance(action, Arrive):
+            action = attrs.evolve(action, skip_reading=rng.random() < 0.3)
         try:
-            system, _ = apply(system, policy, action)
+            system, seen = apply(system, policy, action)
         except IllegalAction:
             continue
         if isinstance(action, Arrive):
             texts[action.request] = action.prompt + action.output
         done.append(action)
+        observed.append(seen)
         if system.assertion:
             break
-    return Trace(f"seed {seed}", configuration, tuple(done), source="subjects.generation")
+    trace = Trace(f"seed {seed}", configuration, tuple(done), source="subjects.generation")
+    return ModelRun(trace, tuple(observed))
 
 
 def random_configuration(
@@ -100,7 +119,8 @@ def random_configuration(
         groups.append(Group(GroupKind.FULL_ATTENTION, unit * 2 if full.block == unit else unit))
     elif second_attention is GroupKind.SLIDING_WINDOW:
         window = rng.randint(2, max(2, 4 * unit))
-        groups.append(Group(GroupKind.SLIDING_WINDOW, unit * rng.choice([1, 1, 2]), window))
+        wide = [1, 1, 1, 2] if partial_tails else [1, 1, 2]
+        groups.append(Group(GroupKind.SLIDING_WINDOW, unit * rng.choice(wide), window))
     mamba_block = unit * rng.choice([2, 2, 3, 4]) if partial_tails else unit
     groups += [Group(GroupKind.MAMBA, mamba_block)] * rng.choice([1, 1, 2, 3] + ([0] if second_attention else []))
     rng.shuffle(groups)
@@ -124,6 +144,9 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         groups = [attrs.evolve(group, block=unit) for group in groups]
         groups += [Group(GroupKind.CHUNKED_LOCAL, unit, chunk=unit * rng.choice([1, 2, 2, 3]))] * rng.choice([1, 1, 2])
         rng.shuffle(groups)
+    if Feature.PREFIX_REPLAY in features:
+        groups = [group for group in groups if group.kind is GroupKind.FULL_ATTENTION]
+        groups = groups + [Group(GroupKind.FULL_ATTENTION, 2 * groups[0].block)] * (len(set(groups)) < 2)
     if Feature.CONTEXT_PARALLEL in features:
         ranks = rng.choice([2, 2, 3])
         full = GroupKind.FULL_ATTENTION
@@ -137,7 +160,15 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
             narrow = group.block == unit or configuration.fine_grained
             if not group.recurrent and group.chunk is None and narrow and rng.random() < 0.6:
                 groups[index] = attrs.evolve(group, draft=True)
-    varied = attrs.evolve(configuration, groups=tuple(groups), pool_blocks=configuration.pool_blocks * 2)
+    steps = 2 if Feature.STEPS_IN_FLIGHT in features else 1
+    varied = attrs.evolve(
+        configuration,
+        groups=tuple(groups),
+        pool_blocks=configuration.pool_blocks * 2,
+        auxiliary_outputs=Feature.AUXILIARY_OUTPUTS in features,
+        replay_window=unit * rng.choice([1, 2, 3]) + rng.choice([0, 1]) if Feature.PREFIX_REPLAY in features else 0,
+        steps_in_flight=steps,
+    )
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
@@ -147,7 +178,7 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
 def _connector(rng: random.Random, depth: int) -> Connector:
     if depth and rng.random() < 0.4:
         return Composite(tuple(_connector(rng, depth - 1) for _ in range(rng.randint(1, 3))))
-    claims = rng.random() < 0.6
+    claims = rng.random() < 0.7
     return Leaf("leaf", claims=claims, contract=Contract.ENDPOINT if claims else Contract.BACKED)
 
 
@@ -163,13 +194,17 @@ def _number(connector: Connector) -> Connector:
     return renamed(connector)
 
 
-def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, ...]]) -> Action:
+def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, ...]], *, arrived: bool) -> Action:
+    """What happens next; `arrived` if it was an arrival last. Several arrivals in one step share most."""
     requests = system.scheduler.requests
     loading = [name for name, r in requests.items() if r.status in (Status.LOADING, Status.ABORTED_LOADING)]
     idle = not system.scheduler.running and not system.scheduler.waiting
     roll = rng.random()
-    if len(texts) < MOST_REQUESTS and (not requests or roll < (0.35 if idle else 0.2)):
-        return _arrive(rng, system.configuration, texts)
+    if len(texts) < MOST_REQUESTS and (not requests or roll < (0.4 if arrived else 0.35 if idle else 0.2)):
+        parents = list(texts.values())
+        if arrived and rng.random() < 0.5:
+            parents = parents[-1:]
+        return _arrive(rng, len(texts) + 1, system.configuration, parents)
     if loading and rng.random() < 0.35:
         return EndLoad(rng.choice(loading), rng.random() < 0.75)
     roll = rng.random()
@@ -181,6 +216,10 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
         return Reset()
     if roll < 0.3 and system.configuration.eviction is Eviction.ADVERSARIAL:
         labels = list(system.scheduler.pool.cached)
+        states = [label for label in labels if system.configuration.groups[label.group].recurrent]
+        if states and rng.random() < 0.5:
+            # Without a state, and with the attention beside it, lookups diverge.
+            labels = states
         if labels:
             label = rng.choice(labels)
             spelled = [name for name, text in system.texts.items() if text[: len(label.prefix)] == label.prefix]
@@ -193,13 +232,15 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
     return Execute() if full or (system.scheduler.in_flight and rng.random() < 0.3) else Schedule()
 
 
-def _arrive(rng: random.Random, configuration: Configuration, texts: dict[str, tuple[Segment, ...]]) -> Arrive:
-    number = len(texts) + 1
+def _arrive(
+    rng: random.Random, number: int, configuration: Configuration, parents: list[tuple[Segment, ...]]
+) -> Arrive:
+    """Request `number`, whose prompt mostly copies part of one of the texts `parents`."""
     unit = configuration.hash_block
     longest = longest_text(configuration) - 3
     shared: tuple[Segment, ...] = ()
-    if texts and rng.random() < 0.8:
-        parent = rng.choice(list(texts.values()))
+    if parents and rng.random() < 0.8:
+        parent = rng.choice(parents)
         length = min(sum(segment.length for segment in parent), longest)
         tokens = rng.choice([rng.randint(0, length), rng.randint(0, length) // unit * unit, length])
         shared = cut(parent, tokens)

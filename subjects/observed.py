@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from model.configuration import Configuration
 from model.connector import Connector, Leaf
 from model.errors import UnsupportedConfiguration
+from model.plan import Table
+from model.pool import Label
 from model.request import Request, Status
 from model.system import Observation, System
 
@@ -42,6 +46,8 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "steps_in_flight": configuration.steps_in_flight,
         "load_failure": configuration.load_failure.value,
         "retention": configuration.retention,
+        "replay_window": configuration.replay_window,
+        "auxiliary_outputs": configuration.auxiliary_outputs,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 
@@ -57,8 +63,18 @@ def _connector_argument(connector: Connector) -> dict[str, Any]:
     return {"children": [_connector_argument(child) for child in connector.children]}
 
 
+def is_known(configuration: Configuration, group: int, boundary: int) -> bool:
+    """Whether a label of the subject counts. An attention block that is wider than the hash unit also has an entry for
+    the prompt's last hash unit; without fine-grained hits no lookup probes it."""
+    return configuration.fine_grained or boundary % configuration.groups[group].block == 0
+
+
+# What was admitted
+
+
 def model_admissions(observation: Observation) -> list[dict[str, Any]]:
-    """What the model decided for each request that it admitted in the step."""
+    """What the model decided for each request that it admitted in the step, and what it told which leaf to load where.
+    How far an attention group's own hit reaches matters to a load alone."""
     return [
         {
             "request": admission.decision.request,
@@ -67,6 +83,15 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
             "external": admission.decision.external,
             "asynchronous": admission.chunk == 0,
             "diverged": admission.decision.diverged,
+            "loads": [
+                {
+                    "leaf": load.leaf.name,
+                    "tokens": load.end - load.start,
+                    "attention hits": _of_attention(observation.before.configuration, load.local),
+                    "tables": load.tables,
+                }
+                for load in admission.loads
+            ],
         }
         for admission in observation.admissions
     ]
@@ -74,13 +99,23 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
 
 def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[dict[str, Any]]:
     """The same of the subject; requests that were loaded before and are now run are not looked up again."""
-    asked = {request: at for request, at, tokens, _ in step["asked"] if tokens is not None}
-    before = observation.before.scheduler.requests
+    asked = {request: at for request, at, _, _ in step["asked"]}
+    before, configuration = observation.before.scheduler.requests, observation.before.configuration
     return [
         {
             "request": attempt["request"],
             "asked": asked.get(attempt["request"]),
             **{key: attempt[key] for key in ("local", "external", "asynchronous", "diverged")},
+            "loads": [
+                {
+                    "leaf": leaf,
+                    "tokens": tokens,
+                    "attention hits": _of_attention(configuration, own_hits(configuration, attempt)),
+                    "tables": as_tables(attempt["tables"]),
+                }
+                for leaf, request, tokens in step["told"]
+                if request == attempt["request"] and tokens
+            ],
         }
         for attempt in step["attempts"]
         if attempt["waiting"]
@@ -89,19 +124,44 @@ def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[d
     ]
 
 
+def asked_again(step: dict[str, Any]) -> list[str]:
+    """Requests that wait for an answer. One that reads nothing is tried without."""
+    tried = {attempt["request"] for attempt in step["attempts"]}
+    return [request for request, _, tokens, _ in step["asked"] if tokens is None and request not in tried]
+
+
+def own_hits(configuration: Configuration, attempt: dict[str, Any]) -> tuple[int, ...]:
+    """Up to which boundary, L at most, each group has hit blocks of an admission."""
+    hits = zip(attempt["hits"], configuration.groups, strict=True)
+    return tuple(min(len(table) * group.block, attempt["local"]) for table, group in hits)
+
+
+def _of_attention(configuration: Configuration, reached: tuple[int, ...]) -> list[int]:
+    """Of recurrent groups a load needs to know nothing: it fills the column of its end."""
+    return [boundary for boundary, group in zip(reached, configuration.groups, strict=True) if not group.recurrent]
+
+
+def as_tables(tables: Any) -> tuple[Table, ...]:
+    """A request's tables; none where it has no block."""
+    return tuple(tuple(table) for table in tables) if any(tables) else ()
+
+
+# The state afterwards
+
+
 def model_state(system: System) -> dict[str, Any]:
     """The model's state in the words of the comparison."""
     scheduler = system.scheduler
     pool = scheduler.pool
     return {
         "requests": {name: _model_request(request) for name, request in scheduler.requests.items()},
-        "tables": {name: [list(table) for table in request.tables] for name, request in scheduler.requests.items()},
-        "running": list(scheduler.running),
-        "waiting": list(scheduler.waiting),
-        "skipped": list(scheduler.skipped),
-        "labels": {(label.group, label.prefix): list(blocks) for label, blocks in pool.cached.items()},
-        "references": list(pool.refs[1:]),
-        "free queue": list(pool.free),
+        "tables": {name: request.tables for name, request in scheduler.requests.items()},
+        "running": scheduler.running,
+        "waiting": scheduler.waiting,
+        "skipped": scheduler.skipped,
+        "labels": pool.cached,
+        "references": pool.refs,
+        "free": pool.free,
         "free count": len(pool.free),
     }
 
@@ -111,51 +171,53 @@ def _model_request(request: Request) -> tuple[str, int, int | None]:
     return request.status.value, len(request.tokens), computed
 
 
-def subject_state(what: str, reply: dict[str, Any], system: System) -> Any:
-    """One part of the subject's state; `system` knows the texts that its labels name."""
-    match what:
-        case "requests":
-            return {name: _subject_request(request) for name, request in reply["requests"].items()}
-        case "tables":
-            return {
-                name: [list(table) for table in request["tables"]] if any(request["tables"]) else []
-                for name, request in reply["requests"].items()
-            }
-        case "labels":
-            # An attention block that is wider than the hash unit also has an entry for the prompt's last hash unit;
-            # without fine-grained hits no lookup probes it.
-            groups = system.configuration.groups
-            return {
-                (group, system.texts[request][:boundary]): blocks
-                for group, request, boundary, blocks in reply["labels"]
-                if boundary % groups[group].block == 0 or system.configuration.fine_grained
-            }
-        case "references":
-            return reply["references"][1:]
-        case "free queue":
-            return reply["free"]
-    return reply[what]
+@attrs.define
+class SubjectState:
+    """A subject's state in the same words, put together from the changes that the driver tells (see `changes` there).
+
+    The order of the labels of a block is not shown."""
+
+    configuration: Configuration
+    state: dict[str, Any] = attrs.Factory(lambda: {"requests": {}, "tables": {}, "labels": {}})
+    known: dict[tuple[int, str, int], Label] = attrs.Factory(dict)
+
+    def change(self, changes: dict[str, Any], system: System) -> dict[str, Any]:
+        """The state after `changes`; `system` knows the texts that its labels name."""
+        requests, tables, labels = (self.state[what] for what in ("requests", "tables", "labels"))
+        for what, value in changes.items():
+            match what:
+                case "requests":
+                    for name, request in value.items():
+                        if request is None:
+                            del requests[name], tables[name]
+                        else:
+                            requests[name], tables[name] = _subject_request(request), as_tables(request["tables"])
+                case "labels":
+                    for group, name, boundary, blocks in value:
+                        if not is_known(self.configuration, group, boundary):
+                            continue
+                        label = self._label(group, name, boundary, system)
+                        if blocks:
+                            labels[label] = tuple(blocks)
+                        else:
+                            del labels[label]
+                case "references":
+                    # vLLM keeps a reference on the null block, which means nothing: it is never taken.
+                    self.state[what] = (0, *value[1:])
+                case "free count":
+                    self.state[what] = value
+                case "running" | "waiting" | "skipped" | "free":
+                    self.state[what] = tuple(value)
+        return self.state
+
+    def _label(self, group: int, name: str, boundary: int, system: System) -> Label:
+        key = (group, name, boundary)
+        if key not in self.known:
+            self.known[key] = Label(group, system.texts[name][:boundary])
+        return self.known[key]
 
 
 def _subject_request(request: dict[str, Any]) -> tuple[str, int, int | None]:
     status = next((ours for ours, theirs in STATUS.items() if request["status"] in theirs), None)
     computed = None if status in (Status.LOAD_FAILED, Status.ABORTED_LOADING) else request["computed"]
     return (request["status"] if status is None else status.value), request["tokens"], computed
-
-
-def up_to_renaming(state: dict[str, Any]) -> dict[str, Any]:
-    """A state with its blocks renumbered, and without what depends on their order."""
-    number = _canonical(state["tables"], state["labels"])
-    tables = {
-        name: [[number[block] for block in table] for table in tables] for name, tables in state["tables"].items()
-    }
-    labels = {label: [number[block] for block in blocks] for label, blocks in state["labels"].items()}
-    order = ("references", "free queue")
-    return {**{what: value for what, value in state.items() if what not in order}, "tables": tables, "labels": labels}
-
-
-def _canonical(tables: dict[str, list[list[int]]], labels: dict[Any, list[int]]) -> dict[int, int]:
-    """Blocks numbered in the order in which tables and labels name them."""
-    named = [block for request in sorted(tables) for table in tables[request] for block in table if block]
-    named += [block for label in sorted(labels) for block in labels[label]]
-    return {block: number for number, block in enumerate(dict.fromkeys(named), 1)} | {0: 0}

@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -16,7 +17,7 @@ import attrs
 from model.errors import HitboundError
 
 DRIVER = Path(__file__).with_name("driver.py")
-PROTOCOL = 1
+PROTOCOL = 2
 START_SECONDS = 300.0
 REPLY_SECONDS = 60.0
 
@@ -135,6 +136,24 @@ class SubjectProcess:
 
     def ask(self, do: str, **arguments: Any) -> Reply:
         """Send one command and wait for its reply. The process is started again if the last command ended it."""
+        return self._send(do, arguments) or self._reply()
+
+    def run(self, commands: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[Reply]:
+        """Send `commands` to be executed in turn, at once; the replies, each of which tells only what has changed.
+
+        A failure is the last reply. Ask for nothing else before all replies were taken.
+        """
+        failed = self._send("run", {"commands": commands})
+        return iter((failed,)) if failed else self._replies(len(commands))
+
+    def _replies(self, count: int) -> Iterator[Reply]:
+        for _ in range(count):
+            reply = self._reply()
+            yield reply
+            if isinstance(reply, Failure):
+                return
+
+    def _send(self, do: str, arguments: dict[str, Any]) -> Failure | None:
         if self._process is None:
             self.start()
         assert self._process is not None
@@ -145,6 +164,9 @@ class SubjectProcess:
             self._process.stdin.flush()
         except OSError:
             return self._crashed()
+        return None
+
+    def _reply(self) -> Reply:
         reply = self._read(self._reply_seconds)
         if isinstance(reply, Failure):
             return reply
@@ -158,16 +180,10 @@ class SubjectProcess:
         """The next message, or why there is none."""
         assert self._process is not None
         assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._pending:
-                if not selector.select(seconds):
-                    self.stop()
-                    return Failure("hang", f"no reply within {seconds:.0f} s")
-                received = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not received:
-                    return self._crashed()
-                self._pending += received
+        if b"\n" not in self._pending:
+            stopped = self._wait_for_a_line(self._process.stdout, seconds)
+            if stopped is not None:
+                return stopped
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = json.loads(line)
@@ -180,6 +196,19 @@ class SubjectProcess:
             version = message["protocol"]
             return Failure("version", f"the driver speaks protocol version {version}, this hitbound {PROTOCOL}")
         return message
+
+    def _wait_for_a_line(self, stream: IO[bytes], seconds: float) -> Failure | None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                if not selector.select(seconds):
+                    self.stop()
+                    return Failure("hang", f"no reply within {seconds:.0f} s")
+                received = os.read(stream.fileno(), 1 << 16)
+                if not received:
+                    return self._crashed()
+                self._pending += received
+        return None
 
     def _crashed(self) -> Failure:
         """The process ended by itself; what it last wrote to standard error tells why."""

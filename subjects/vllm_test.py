@@ -93,7 +93,7 @@ def _line(
 ) -> Iterator[str]:
     match action:
         case Arrive():
-            arguments = commands.command(action, texts)[1]
+            arguments = commands.command(action)[1]
             said = {leaf: [tuple(answer) for answer in script] for leaf, script in arguments["answers"].items()}
             answers = f", {said}" if said else ""
             texts_of = f"{_list(arguments['prompt'])}, {_list(arguments['output'])}"

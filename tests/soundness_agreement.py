@@ -3,13 +3,17 @@
 Every call of the model that changes block tables, the pool or memory becomes transitions of the encoding. Their guards
 have to hold for all blocks, entries and requests of the run, and after each action both sides have to agree: on
 references, hashes, tables and progress exactly, on content in that whatever the encoding says a block shows, it holds.
+
+A request that loses its blocks while a step in flight may still write them keeps them until then; in the encoding it
+goes on as an element of its own, and what runs again under its name is another one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,255 +21,77 @@ import attrs
 import pytest
 
 import model.admission
+import model.allocation
+import model.output
+import model.recovery
+import model.saving
 import model.scheduler
+import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
-from model.allocation import columns_out_of_sight
 from model.configuration import Configuration
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
-from model.memory import AttentionKV, RecurrentState
+from model.lookup import tables_at
+from model.plan import Save, StepPlan
 from model.policy import Policy
 from model.pool import NULL_BLOCK, Label, Pool
 from model.request import Request, Status
+from model.saving import store_leaves
+from model.scheduler import Scheduler
 from model.system import System, apply, initial
 from model.trace import Trace
-from solver.soundness import admitting, invariants, loading, running, state, stepping, vocabulary
-from solver.soundness.cells import ACTIONS
+from model.worker import Worker
 from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
-from solver.soundness.state import FIELDS, IDLE, LOADED, LOADING, RUNNING, State, cardinality_laws, initial_state
-from solver.soundness.stepping import Executed, Loss, end_step, lose_steps
-from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind, Universal
-from solver.soundness.transition import Transition
-from solver.soundness.vocabulary import Entry, Vocabulary, laws_of
+from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
+from solver.soundness.stepping import Executed, Loss, end_step, lose_step
+from solver.soundness.terms import BLOCK, ENTRY
+from solver.soundness.vocabulary import Entry, laws_of
+from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
 
-BY_NAME = {action.name: action for action in ACTIONS}
 STATUS = {Status.RUNNING: RUNNING, Status.LOADING: LOADING, Status.LOADED: LOADED, Status.LOAD_FAILED: LOADED}
 
+EXECUTE = model.worker.execute
 
-class Disagreement(AssertionError):
-    """The encoding and the model part ways."""
-
-
-class OnInts:
-    """What the encoding uses of z3, on ints and bools: the same functions then compute concrete values."""
-
-    BoolVal = bool
-    IntVal = int
-
-    @staticmethod
-    def If(condition: bool, one: Any, other: Any) -> Any:
-        return one if condition else other
-
-    @staticmethod
-    def And(*parts: bool) -> bool:
-        return all(parts)
-
-    @staticmethod
-    def Or(*parts: bool) -> bool:
-        return any(parts)
-
-    @staticmethod
-    def Not(part: bool) -> bool:
-        return not part
-
-    @staticmethod
-    def Implies(condition: bool, conclusion: bool) -> bool:
-        return not condition or conclusion
+DEEPEST = 20_000
+"""Calls within calls: what a block shows is asked of all transitions so far."""
 
 
-ENCODING = (vocabulary, state, admitting, running, loading, stepping, invariants)
-"""The modules that compute on ints while a run is followed."""
+@attrs.define(eq=False)
+class Planned:
+    """A step in flight: what it writes and reads, what blocks show at its end, and who is freed once it has run."""
 
-
-def parts_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments of a function with entries as their parts, to look them up."""
-    parts: list[Any] = []
-    for argument in arguments:
-        parts += (argument.request, argument.group, argument.column) if isinstance(argument, Entry) else (argument,)
-    return tuple(parts)
-
-
-class Remembered:
-    """A function of elements that computes each value once."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.values: dict[tuple[Any, ...], Any] = {}
-
-    def __call__(self, *arguments: Any) -> Any:
-        key = parts_of(arguments)
-        if key not in self.values:
-            self.values[key] = self.function(*arguments)
-        return self.values[key]
-
-
-@attrs.frozen(eq=False)
-class Universe:
-    """The elements of one run. Requests and keys are numbered from 1; 0 is nobody, no key, the null block."""
-
-    configuration: Configuration
-    texts: dict[int, tuple[str, ...]] = attrs.Factory(dict)
-    keys: dict[tuple[Any, ...], int] = attrs.Factory(dict)
-    extents: dict[int, int] = attrs.Factory(dict)
-    names: dict[str, int] = attrs.Factory(dict)
-
-    def meet(self, system: System) -> None:
-        """Take in requests that have arrived."""
-        for name, text in system.texts.items():
-            number = self.names.setdefault(name, len(self.names) + 1)
-            if number not in self.texts:
-                self.texts[number] = text
-                for group, boundary in itertools.product(
-                    range(len(self.configuration.groups)), range(1, len(text) + 1)
-                ):
-                    self.key(number, group, boundary)
-
-    def key(self, request: int, group: int, boundary: int) -> int:
-        text = self.texts.get(request, ())
-        known = 0 < boundary <= len(text)
-        return self._number((group, text[:boundary]) if known else (group, request, boundary), boundary)
-
-    def label(self, label: Label | None) -> int:
-        """The key of what a block is cached for."""
-        return self._number((label.group, label.prefix), len(label.prefix)) if label else 0
-
-    def _number(self, what: tuple[Any, ...], boundary: int) -> int:
-        number = self.keys.setdefault(what, len(self.keys) + 1)
-        self.extents[number] = boundary
-        return number
+    writes: frozenset[int]
+    reads: frozenset[int]
+    shows: Callable[[int, int], bool]
+    freed: list[int] = attrs.Factory(list)
 
     @property
-    def labels(self) -> dict[int, Label]:
-        """Keys that are prefixes of known texts."""
-        return {number: Label(*what) for what, number in self.keys.items() if len(what) == 2}
-
-    @property
-    def columns(self) -> int:
-        longest = max((len(text) for text in self.texts.values()), default=1)
-        return max(columns_for(longest, group.block) for group in self.configuration.groups) + 1
-
-    def elements(self, kind: Kind) -> list[Any]:
-        if kind is BLOCK:
-            return list(range(self.configuration.pool_blocks))
-        if kind is REQUEST:
-            return [0, *self.texts]
-        if kind is KEY:
-            return list(range(1, len(self.keys) + 1))
-        if kind is ENTRY:
-            groups = range(len(self.configuration.groups))
-            return [Entry(*entry) for entry in itertools.product(self.texts, groups, range(self.columns))]
-        longest = max((len(text) for text in self.texts.values()), default=1)
-        return list(range(longest + 1))
-
-    def words(self) -> Vocabulary:
-        groups = self.configuration.groups
-
-        def sees(group: int, column: int, boundary: int) -> bool:
-            spec = groups[group]
-            if boundary < 1 or not 0 <= column * spec.block < boundary:
-                return False
-            return column >= columns_out_of_sight(spec, boundary)
-
-        extents = self.extents
-        return Vocabulary(
-            null=NULL_BLOCK,
-            no_key=0,
-            nobody=0,
-            some_group=0,
-            recurrent=lambda g: groups[g].recurrent,
-            key=self.key,
-            extent=lambda k: extents.get(k, 0),
-            start=lambda g, c: c * groups[g].block,
-            end=lambda g, c: (c + 1) * groups[g].block,
-            ending=lambda g, n: column_ending_at(n, groups[g].block),
-            sees=sees,
-        )
+    def as_executed(self) -> Executed:
+        return Executed(lambda block: block in self.writes, lambda block: block in self.reads, self.shows)
 
 
-class Follower:
-    """The encoded state, and how far the model is followed."""
+@attrs.frozen
+class Followed:
+    """How often each transition was taken in a run, and from which function of the model."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.universe = Universe(configuration)
-        self.words = self.universe.words()
-        self.state = self._remembering(initial_state(self.words))
-        self.done: list[str] = []
-
-    def do(self, name: str, *arguments: Any) -> None:
-        """One transition: its guards have to hold."""
-        self.take(name, BY_NAME[name].build(self.state, *arguments))
-
-    def take(self, name: str, transition: Transition) -> None:
-        for guard in (*transition.guards, *transition.choices):
-            self.check(f"{name} cannot happen in the encoding: {guard.name}", guard)
-        self.state = self._remembering(transition.after)
-        self.done.append(name)
-
-    def check(self, what: str, statement: Universal) -> None:
-        """A statement has to hold of all elements; one about several, of the entries that name a block, of the blocks
-        that are referenced, and of the keys that somebody relies on."""
-        elements = {kind: self.universe.elements(kind) for kind in statement.variables}
-        if statement.variables.count(ENTRY) > 1 or BOUNDARY in statement.variables:
-            elements[ENTRY] = [entry for entry in elements[ENTRY] if self.state.table(entry) != NULL_BLOCK]
-        if statement.variables.count(BLOCK) > 1:
-            elements[BLOCK] = [block for block in elements[BLOCK] if self.state.refs(block)]
-        if KEY in statement.variables:
-            elements[KEY] = sorted({key for _, key in self.relied_on()})
-        if statement.variables.count(BOUNDARY) > 1:
-            elements[BLOCK] = sorted({self.state.table(entry) for entry in elements[ENTRY]})
-            elements[BOUNDARY] = elements[BOUNDARY][:: self.universe.configuration.hash_block]
-        for choice in itertools.product(*(elements[kind] for kind in statement.variables)):
-            if not statement.formula(*choice):
-                shown = ", ".join(str(parts_of((term,))) for term in choice)
-                raise Disagreement(f"{what} (of {shown}); so far: {', '.join(self.done[-12:])}")
-
-    def _remembering(self, state: State) -> State:
-        """The state with functions that compute each value once; those that are the same as before already do."""
-        names = (
-            *(field for fields in FIELDS.values() for field in fields),
-            "holders",
-            "held",
-            "writer_entry",
-            "loader",
-        )
-        functions = {name: getattr(state, name) for name in names}
-        fresh = {name: Remembered(f) for name, f in functions.items() if not isinstance(f, Remembered)}
-        return attrs.evolve(state, **fresh)
-
-    def relied_on(self) -> set[tuple[int, int]]:
-        """Blocks and keys on which somebody relies: those of hashes, and those of table entries as far as filled and,
-        wrongly, one token further."""
-        pairs = set()
-        for block in self.universe.elements(BLOCK):
-            pairs |= {(block, key) for key in (self.state.full_hash(block), self.state.tail_hash(block)) if key}
-        for entry in self.universe.elements(ENTRY):
-            for boundary in (self.state.filled(entry), self.state.filled(entry) + 1):
-                pairs.add((self.state.table(entry), self.words.key_of(entry, boundary)))
-        return {(block, key) for block, key in pairs if block != NULL_BLOCK}
-
-    def entry(self, request: Request, group: int, column: int) -> Entry:
-        return Entry(self.universe.names[request.name], group, column)
-
-    def number(self, request: Request) -> Any:
-        return self.universe.names[request.name]
-
-    def status(self, request: Request) -> int:
-        return int(self.state.status(self.number(request)))
-
-    def awaiting(self, request: Request) -> list[Entry]:
-        own = self.universe.names[request.name]
-        return [entry for entry in self.universe.elements(ENTRY) if entry.request == own and self.state.awaits(entry)]
+    taken: Counter[str]
+    mapped: Counter[tuple[str, str]]
 
 
 class Recorder:
-    """Turns what the model does into transitions."""
+    """Turns what the model does into transitions. `mapped` counts them by the function of the model."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.follower = Follower(configuration)
-        self.rolling_back = False
+        self.planned: list[Planned] = []
+        self.executing: Planned | None = None
+        self.worker: Worker | None = None
+        self.ending = False
+        self.gone_back: list[tuple[int, Planned | None]] | None = None
+        self.mapped: Counter[tuple[str, str]] = Counter()
 
     # What the functions of the model do, by name; each is given the arguments and the result.
 
@@ -289,54 +115,85 @@ class Recorder:
                     if block in copies:
                         self.follower.do("copy for reader", entry, copies[block].source, block)
 
+    def decide(self, arguments: tuple[Any, ...], result: Any) -> None:
+        """The blocks that the lookup finds for the local hit."""
+        decision, request = result
+        if decision is None:
+            return
+        pool = next(argument for argument in arguments if isinstance(argument, Pool))
+        tables, _ = tables_at(self.follower.universe.configuration, decision.lookup, decision.first_local)
+        for group, table in enumerate(tables):
+            for column, block in enumerate(table):
+                if block != NULL_BLOCK:
+                    entry = self.follower.entry(request, group, column)
+                    self._look_up(pool, request, entry, block, decision.first_local)
+
+    def _look_up(self, pool: Pool, request: Request, entry: Entry, block: int, local: int) -> int:
+        """Look up a block of a local hit of `local` tokens; the boundary for which it is cached, 0 if it is no hit."""
+        state = self.follower.state
+        boundary = self._hit(pool, request, entry, block, local)
+        if boundary and (state.found(entry), state.found_at(entry)) != (block, boundary):
+            self.follower.do("look up", entry, block, boundary)
+        return boundary
+
+    def _found(self, request: Request) -> list[Entry]:
+        """Entries of the request for which something was found."""
+        own, state = self.follower.number(request), self.follower.state
+        entries = self.follower.universe.elements(ENTRY)
+        return [entry for entry in entries if entry.request == own and state.found(entry) != NULL_BLOCK]
+
     def adopt(self, arguments: tuple[Any, ...], result: Any) -> None:
         before, after = _request(arguments), _request(result)
-        pool = next(argument for argument in arguments if isinstance(argument, Pool))
+        pool, local = next(argument for argument in arguments if isinstance(argument, Pool)), arguments[4]
         hits: list[tuple[Entry, int]] = []
-        taken = []
+        taken: list[Entry] = []
+        blocks: dict[tuple[int, int], int] = {}
         for group, column, block in _come(before, after):
             entry = self.follower.entry(after, group, column)
-            boundary = self._hit(pool, before, entry, block)
-            if boundary:
-                self.follower.do("look up", entry, block, boundary)
-                # A tail stays found until it is copied; vLLM references it meanwhile.
-                hits += [(entry, block)] if boundary == self.follower.words.column_end(entry) else []
-            else:
-                taken.append((group, column, block))
+            boundary = self._look_up(pool, before, entry, block, local)
+            blocks[group, column] = block
+            if not boundary:
+                taken.append(entry)
+            elif boundary == self.follower.words.column_end(entry):
+                hits.append((entry, block))
+            # A tail stays found until it is copied; vLLM references it meanwhile.
+        for entry in self._found(before):
+            if self.follower.state.found(entry) != blocks.get((entry.group, entry.column)):
+                self.follower.do("drop lookup", entry)
         for entry, block in hits:
             self.follower.do("touch", entry, block)
-        for group, column, block in taken:
-            self.follower.do("allocate", self.follower.entry(after, group, column), block)
-        for group, column, _ in taken:
-            self.follower.do("await load", self.follower.entry(after, group, column))
+        for entry in taken:
+            self.follower.do("allocate", entry, blocks[entry.group, entry.column])
+        for entry in taken:
+            self.follower.do("await load", entry)
 
-    def _hit(self, pool: Pool, request: Request, entry: Entry, block: int) -> int:
-        """The boundary in the entry's column for which the block is cached; 0 if it is no hit."""
+    def _hit(self, pool: Pool, request: Request, entry: Entry, block: int, local: int) -> int:
+        """The greatest boundary up to `local`, in the entry's column, that the block is cached for; 0: it is no hit."""
         words = self.follower.words
-        first, end = words.column_start(entry), words.column_end(entry)
-        return next(
+        first, most = words.column_start(entry), min(local, words.column_end(entry))
+        return max(
             (
                 len(label.prefix)
                 for label in pool.labels_of(block)
                 if label.group == entry.group
-                and first < len(label.prefix) <= end
+                and first < len(label.prefix) <= most
                 and label.prefix == request.tokens[: len(label.prefix)]
             ),
-            0,
+            default=0,
         )
 
     def publish(self, arguments: tuple[Any, ...], result: Any) -> None:
+        """In a step that is planned it comes with the chunk; else it is of what was run or loaded before."""
         request, follower = _request(arguments), self.follower
-        tokens = arguments[3]
-        if request.status is Status.RUNNING:
-            self._chunk(request, tokens)
+        if request.status is Status.RUNNING and self.executing is None:
+            self._chunk(request, arguments[3])
         before, after = (next(part for part in parts if isinstance(part, Pool)) for parts in (arguments, result))
-        for group, table in enumerate(request.tables):
-            for column, block in enumerate(table):
-                label = after.labels[block]
-                if block == NULL_BLOCK or label is None or before.labels[block] == label:
-                    continue
-                entry, boundary = follower.entry(request, group, column), len(label.prefix)
+        for (group, column), block in _cells(request).items():
+            entry, labels, old = follower.entry(request, group, column), after.labels_of(block), before.labels_of(block)
+            # To publish a block in full drops its tail; the model restores it as an alias.
+            filled = any(label not in old and self._is_whole(label) for label in labels)
+            for label in labels if filled else [label for label in labels if label not in old]:
+                boundary = len(label.prefix)
                 if boundary == follower.words.column_end(entry):
                     follower.do("publish full", entry, block)
                 else:
@@ -368,84 +225,180 @@ class Recorder:
         follower.take("forward chunk", forward(follower.state, number, end, choice))
 
     def free(self, arguments: tuple[Any, ...], result: Any) -> None:
-        request = _request(arguments)
-        if not self.rolling_back and (any(request.tables) or self.follower.status(request) != IDLE):
-            self.follower.do("free", self.follower.number(request))
+        """Of a request whose load has failed; otherwise blocks are lost as `lost` has it."""
+        if not self.ending:
+            self.follower.do("free", self.follower.number(_request(arguments)))
 
-    @contextlib.contextmanager
-    def admitting(self) -> Iterator[None]:
-        """An admission that fails is undone."""
-        before, done = self.follower.state, len(self.follower.done)
-        try:
-            yield
-        except BaseException:
-            self.follower.state = before
-            del self.follower.done[done:]
-            raise
+    def lost(self, before: Any, request: Request, after: Any) -> None:
+        """A request lost its blocks: at once, or when a step in flight has executed; or it goes back with that step."""
+        number = self.follower.number(request)
+        pairs = zip(before.in_flight, after.in_flight, self.planned, strict=True)
+        until = next((step for old, new, step in pairs if old.freed != new.freed), None)
+        if self.gone_back is not None:
+            self.gone_back.append((number, until))
+        elif until is None and self.follower.status(request) != IDLE:
+            self.follower.do("free", number)
+        if until is not None:
+            until.freed.append(number)
+            self.follower.universe.begin_anew(request.name)
 
     def admitted(self, request: Request) -> None:
         if request.status is Status.LOADING:
             number = self.follower.number(request)
             self.follower.do("start loading", number, request.computed)
 
-    def executed(self, plan: Any) -> None:
-        if any(load.fails for load in plan.loads):
-            return
-        state = self.follower.state
-        step = Executed(
-            writes=lambda block: state.queued_writes(block) >= 1,
-            reads=lambda block: state.queued_reads(block) >= 1,
-            between=lambda block, key: False,
-        )
-        self.follower.take("end step", end_step(state, step))
+    def drop_lookups(self, request: Request) -> None:
+        for entry in self._found(request):
+            self.follower.do("drop lookup", entry)
 
-    def rolled_back(self, before: Any, plan: Any, worker: Any, after: Any, names: tuple[str, ...]) -> None:
-        """`spoilt` is what does not hold what was planned, and whatever else the model withdrew."""
-        if before is after or not any(load.fails for load in plan.loads):
-            return
+    def committed(self, scheduled: Any) -> None:
+        """The step is in flight; the blocks of its saves are referenced, and its asynchronous loads begin."""
         follower, state = self.follower, self.follower.state
-        labels = follower.universe.labels
-        spoilt = {
-            block
-            for block in range(follower.universe.configuration.pool_blocks)
-            if before.pool.labels[block] != after.pool.labels[block]
-        }
-        spoilt |= {
-            block
-            for block, key in self.follower.relied_on()
-            if key in labels
-            and state.last(block, key)
-            and not worker.memory.holds(block, promised(follower.universe.configuration, labels[key]))
-        }
-        back = {follower.universe.names[name] for name in names}
+        blocks = follower.universe.elements(BLOCK)
+        writes = frozenset(block for block in blocks if state.changed(block))
+        reads = frozenset(block for block in blocks if state.reading(block))
+        self.planned.append(Planned(writes, reads, state.last))
+        follower.do("commit step")
+        for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
+            column = column_ending_at(len(save.label.prefix), self._width(save.label))
+            entry = Entry(follower.universe.names[save.request], save.label.group, column)
+            follower.do("save begins", entry, save.block)
+        for request in scheduled.scheduler.requests.values():
+            if request.status is Status.LOADING:
+                for entry in follower.awaiting(request):
+                    if not follower.state.loading(follower.state.table(entry)):
+                        follower.do("load begins", entry, follower.state.table(entry))
+        self.compare_tables(scheduled.scheduler)
+
+    def _referenced(self, scheduler: Any, saves: tuple[Save, ...]) -> Iterator[Save]:
+        leaves = store_leaves(scheduler)
+        for save in saves:
+            rules = leaves[save.leaf].store
+            if rules is not None and rules.references_sources:
+                yield save
+
+    def executed(self, worker: Worker) -> None:
+        self.executing = self.planned.pop(0)
+        self.worker = worker
+
+    def settled(self) -> None:
+        assert self.executing is not None
+        for number in self.executing.freed:
+            self.follower.do("free", number)
+
+    def end_of_step(self, before: Any, plan: StepPlan, recovered: Any) -> None:
+        """`spoilt` is what does not hold what was planned once all steps in flight have run, and whatever else the
+        model withdrew."""
+        assert self.executing is not None
+        follower, step = self.follower, self.executing
+        after, gone_back, self.gone_back = recovered.scheduler, self.gone_back or [], None
+        if after is before:
+            follower.take("end step", end_step(follower.state, step.as_executed))
+            return
+        for save in self._referenced(before, plan.saves):
+            if save.request in recovered.rolled_back:
+                follower.do("save ends", save.block)
+        state = follower.state
+        spoilt = self._spoilt(before, after)
+        kept = {number for number, until in gone_back if until is not None}
+        kept |= {number for each in self.planned for number in each.freed}
+        back = {number for number, until in gone_back if until is None}
         withdrawn = {follower.universe.names[name] for name, request in after.requests.items() if request.hit_withdrawn}
+        withdrawn |= {
+            entry.request
+            for entry in follower.universe.elements(ENTRY)
+            if entry.request in kept and state.table(entry) in spoilt
+        }
         loss = Loss(
             spoilt=lambda block: block in spoilt,
             rolled_back=lambda request: request in back,
             withdrawn=lambda request: request in withdrawn,
             dropped=lambda block: sum(state.held(number, block) for number in back),
         )
-        follower.take("lose steps", lose_steps(state, loss))
+        follower.take("lose step", lose_step(state, step.as_executed, loss))
+        for each in self.planned:
+            each.shows = _unspoilt(each.shows, spoilt)
+
+    def _spoilt(self, before: Any, after: Any) -> set[int]:
+        follower, worker = self.follower, self.worker
+        configuration, labels = follower.universe.configuration, follower.universe.labels
+        assert worker is not None
+        for each in before.in_flight:
+            worker, _ = EXECUTE(configuration, worker, each.plan)
+        old, new = before.pool.labels, after.pool.labels
+        withdrawn = {block for block in range(configuration.pool_blocks) if old[block] != new[block]}
+        return withdrawn | {
+            block
+            for block, key in follower.relied_on()
+            if key in labels
+            and follower.state.last(block, key)
+            and not worker.memory.holds(block, promised(configuration, labels[key]))
+        }
 
     def load_ended(self, request: Request, succeeded: bool) -> None:
+        if self.follower.status(request) == LOADING:
+            self.follower.do("load commits" if succeeded else "load fails", self.follower.number(request))
+
+    def saved(self, saves: tuple[Save, ...]) -> None:
+        """Whatever guards a save, the encoding has to know that the block holds what is saved."""
+        for save in saves:
+            key = self.follower.universe.label(save.label)
+            if not self.follower.state.now(save.block, key):
+                raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
+
+    def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
+        for save in self._referenced(scheduler, saves):
+            if save in scheduler.stores[save.leaf].pending:
+                self.follower.do("save ends", save.block)
+
+    @contextlib.contextmanager
+    def mapping(self, name: str) -> Iterator[None]:
+        """The transitions that are taken meanwhile come from the function `name` of the model."""
+        start = len(self.follower.done)
+        yield
+        self.mapped.update((name, taken) for taken in self.follower.done[start:])
+
+    @contextlib.contextmanager
+    def undone_if_it_fails(self) -> Iterator[None]:
+        """What was done so far is undone by an exception."""
         follower = self.follower
-        if follower.status(request) != LOADING:
-            return
-        for entry in follower.awaiting(request):
-            follower.do("load begins", entry, follower.state.table(entry))
-        follower.do("load commits" if succeeded else "load fails", follower.number(request))
+        before, done, names = follower.state, len(follower.done), dict(follower.universe.names)
+        planned = [attrs.evolve(step, freed=[*step.freed]) for step in self.planned]
+        try:
+            yield
+        except BaseException:
+            follower.state, self.planned = before, planned
+            self.executing, self.gone_back, self.ending = None, None, False
+            follower.universe.names.update(names)
+            del follower.done[done:]
+            raise
 
     def compare(self, system: System) -> None:
         """Both sides after an action."""
+        self.compare_tables(system.scheduler)
+        universe, state = self.follower.universe, self.follower.state
+        for block, key in self.follower.relied_on():
+            if key in universe.labels and state.now(block, key):
+                needed = promised(universe.configuration, universe.labels[key])
+                if not system.worker.memory.holds(block, needed):
+                    found = system.worker.memory.read(block)
+                    raise Disagreement(
+                        f"block {block} should show {needed}, and holds {found}: {self.follower.done[-12:]}"
+                    )
+
+    def compare_tables(self, scheduler: Scheduler) -> None:
+        """References, hashes, tables and progress, after an action and when a step is planned."""
         follower, universe, state = self.follower, self.follower.universe, self.follower.state
-        pool = system.scheduler.pool
+        pool = scheduler.pool
         for block in range(1, len(pool.refs)):
             self._same(f"references of block {block}", state.refs(block), pool.refs[block])
-            label = pool.labels[block]
-            full = label is not None and len(label.prefix) % universe.configuration.groups[label.group].block == 0
-            self._same(f"hash of block {block}", state.full_hash(block), universe.label(label if full else None))
-            self._same(f"tail hash of block {block}", state.tail_hash(block), universe.label(None if full else label))
-        for request in system.scheduler.requests.values():
+            labels = pool.labels_of(block)
+            whole = [universe.label(label) for label in labels if self._is_whole(label)]
+            tails = [universe.label(label) for label in labels if not self._is_whole(label)]
+            tail = state.tail_hash(block)
+            self._same(f"hash of block {block}", state.full_hash(block), next(iter(whole), 0))
+            self._same(f"tail hash of block {block}", tail, tail if tail in tails else next(iter(tails), 0))
+        for request in scheduler.requests.values():
             for group, table in enumerate(request.tables):
                 for column, block in enumerate(table):
                     entry = follower.entry(request, group, column)
@@ -453,13 +406,12 @@ class Recorder:
             if request.status is Status.RUNNING or request.status is Status.LOADING:
                 self._same(f"status of {request.name}", state.status(follower.number(request)), STATUS[request.status])
                 self._same(f"computed of {request.name}", state.computed(follower.number(request)), request.computed)
-        labels = universe.labels
-        for block, key in self.follower.relied_on():
-            if key in labels and state.now(block, key):
-                needed = promised(universe.configuration, labels[key])
-                if not system.worker.memory.holds(block, needed):
-                    found = system.worker.memory.read(block)
-                    raise Disagreement(f"block {block} should show {needed}, and holds {found}: {follower.done[-12:]}")
+
+    def _is_whole(self, label: Label) -> bool:
+        return len(label.prefix) % self._width(label) == 0
+
+    def _width(self, label: Label) -> int:
+        return self.follower.universe.configuration.groups[label.group].block
 
     def _same(self, what: str, encoded: Any, of_model: int) -> None:
         if encoded != of_model:
@@ -482,13 +434,8 @@ class Recorder:
             follower.check(f"{statement.name} does not hold", statement)
 
 
-def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
-    """What a block shows that holds what the key promises: in attention, the KV of its column up to the boundary."""
-    group = configuration.groups[label.group]
-    if group.recurrent:
-        return RecurrentState(label.group, label.prefix)
-    start = column_ending_at(len(label.prefix), group.block) * group.block
-    return AttentionKV(label.group, start, label.prefix)
+def _unspoilt(shows: Callable[[int, int], bool], spoilt: set[int]) -> Callable[[int, int], bool]:
+    return lambda block, key: block not in spoilt and shows(block, key)
 
 
 def _request(parts: Any) -> Request:
@@ -510,12 +457,13 @@ def _gone(before: Request, after: Request) -> list[tuple[int, int, int]]:
     return sorted(gone, key=lambda cell: (cell[0], -cell[1]))
 
 
-def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariants: bool = False) -> list[str]:
-    """Run the trace on both sides; the transitions that were taken. Raises Disagreement."""
+def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariants: bool = False) -> Followed:
+    """Run the trace on both sides. Raises Disagreement."""
     for module in ENCODING:
         patch.setattr(module, "z3", OnInts)
     recorder = Recorder(trace.configuration)
     _patch(recorder, patch)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
     system = initial(trace.configuration)
     for action in trace.actions:
         with contextlib.suppress(IllegalAction):
@@ -525,7 +473,7 @@ def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariant
             break
     if invariants:
         recorder.check_invariants()
-    return recorder.follower.done
+    return Followed(Counter(recorder.follower.done), recorder.mapped)
 
 
 def _followed(recorder: Recorder, system: System, policy: Policy, action: Action) -> System:
@@ -533,76 +481,181 @@ def _followed(recorder: Recorder, system: System, policy: Policy, action: Action
     if isinstance(action, Evict):
         label = Label(action.group, system.texts[action.request][: action.boundary])
         block = system.scheduler.pool.find(label)
-    with recorder.admitting():
+    done, names = len(recorder.follower.done), dict(recorder.follower.universe.names)
+    with recorder.undone_if_it_fails():
         after, _ = apply(system, policy, action)
         if block is not None:
-            recorder.follower.do("evict", block)
+            with recorder.mapping("evict"):
+                recorder.follower.do("evict", block)
         if isinstance(action, Reset):
-            recorder.follower.do("reset")
+            with recorder.mapping("reset"):
+                recorder.follower.do("reset")
+    followed = len(recorder.follower.done) > done or recorder.follower.universe.names != names
     recorder.follower.universe.meet(after)
+    if _cache(after) != _cache(system) and not followed:
+        raise Disagreement(f"{action} changes the cache, and is no transition of the encoding")
     return after
 
 
+def _cache(system: System) -> object:
+    """What the encoding has a say about."""
+    scheduler, worker = system.scheduler, system.worker
+    requests = {
+        name: (request.tables, request.computed, request.status is Status.LOADED)
+        for name, request in scheduler.requests.items()
+        if request.tables
+    }
+    pool = scheduler.pool
+    return pool.refs, pool.labels, pool.aliases, requests, len(scheduler.in_flight), worker.memory
+
+
 def _patch(recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    for name in ("retire", "extend", "adopt", "publish", "free"):
-        for module in (model.scheduler, model.admission):
-            if hasattr(module, name):
-                patch.setattr(module, name, _noting(getattr(module, name), getattr(recorder, name)))
+    noted = {
+        model.allocation.retire: recorder.retire,
+        model.allocation.extend: recorder.extend,
+        model.admission.decide: recorder.decide,
+        model.allocation.adopt: recorder.adopt,
+        model.allocation.publish: recorder.publish,
+        model.allocation.free: recorder.free,
+    }
+    for function, note in noted.items():
+        _replace(patch, function, _noting(recorder, function, note))
+    wrapped: tuple[Callable[..., Any], ...] = (
+        model.admission.admit,
+        model.step.schedule,
+        model.worker.execute,
+        model.output.settle,
+        model.recovery.recover,
+        model.scheduler.preempt,
+        model.scheduler.finish,
+        model.scheduler.end_load,
+        model.saving.done,
+        model.worker.save,
+    )
+    for function in wrapped:
+        _replace(patch, function, getattr(_Around(recorder), function.__name__)(function))
 
-    admit = model.scheduler.admit
 
-    def admitting(*arguments: Any) -> Any:
-        with recorder.admitting():
-            result = admit(*arguments)
-            recorder.admitted(_request(result))
+class _Around:
+    """What is done before and after functions of the model that are more than one transition."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def admit(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def admitting(*arguments: Any) -> Any:
+            try:
+                with self.recorder.undone_if_it_fails():
+                    result = function(*arguments)
+                    with self.recorder.mapping("admit"):
+                        self.recorder.admitted(_request(result))
+                    return result
+            except BaseException:
+                with self.recorder.mapping("admit"):
+                    self.recorder.drop_lookups(_request(arguments))
+                raise
+
+        return admitting
+
+    def schedule(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def scheduling(*arguments: Any) -> Any:
+            self.recorder.executing = None
+            scheduled = function(*arguments)
+            with self.recorder.mapping("schedule"):
+                self.recorder.committed(scheduled)
+            return scheduled
+
+        return scheduling
+
+    def execute(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def executing(configuration: Any, worker: Any, plan: Any) -> Any:
+            result = function(configuration, worker, plan)
+            self.recorder.executed(result[0])
             return result
 
-    patch.setattr(model.scheduler, "admit", admitting)
-    schedule, execute, recover = model.scheduler.schedule, model.worker.execute, model.system.recover
-    executed: dict[str, Any] = {}
+        return executing
 
-    def executing(configuration: Any, worker: Any, plan: Any) -> Any:
-        result = execute(configuration, worker, plan)
-        executed["worker"] = result[0]
-        recorder.executed(plan)
-        return result
+    def settle(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def settling(scheduler: Any) -> Any:
+            result = function(scheduler)
+            with self.recorder.mapping("settle"):
+                self.recorder.settled()
+            return result
 
-    def scheduling(*arguments: Any) -> Any:
-        planned = schedule(*arguments)
-        recorder.follower.do("commit step")
-        return planned
+        return settling
 
-    def recovering(scheduler: Any, step: Any) -> Any:
-        recorder.rolling_back = True
-        recovered = recover(scheduler, step)
-        recorder.rolling_back = False
-        recorder.rolled_back(scheduler, step.plan, executed["worker"], recovered.scheduler, recovered.rolled_back)
-        return recovered
+    def recover(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def recovering(scheduler: Any, step: Any) -> Any:
+            self.recorder.gone_back = []
+            recovered = function(scheduler, step)
+            with self.recorder.mapping("recover"):
+                self.recorder.end_of_step(scheduler, step.plan, recovered)
+            return recovered
 
-    patch.setattr(model.scheduler, "schedule", scheduling)
-    patch.setattr(model.worker, "execute", executing)
-    patch.setattr(model.system, "recover", recovering)
-    end_load, finish = model.scheduler.end_load, model.scheduler.finish
+        return recovering
 
-    def ending_load(scheduler: Any, name: str, succeeded: bool) -> Any:
-        recorder.load_ended(scheduler.requests[name], succeeded)
-        return end_load(scheduler, name, succeeded)
+    def preempt(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._losing_blocks("preempt", function)
 
-    def finishing(scheduler: Any, name: str) -> Any:
-        request = scheduler.requests[name]
-        if request.status is Status.LOADING:
-            recorder.follower.do("abort loading", recorder.follower.number(request))
-        return finish(scheduler, name)
+    def finish(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._losing_blocks("finish", function)
 
-    patch.setattr(model.scheduler, "end_load", ending_load)
-    patch.setattr(model.scheduler, "finish", finishing)
+    def _losing_blocks(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def losing(scheduler: Any, request_name: str, **options: Any) -> Any:
+            recorder, request = self.recorder, scheduler.requests[request_name]
+            recorder.ending = True
+            result = function(scheduler, request_name, **options)
+            recorder.ending = False
+            with recorder.mapping(name):
+                if request.status is Status.LOADING:
+                    recorder.follower.do("abort loading", recorder.follower.number(request))
+                else:
+                    recorder.lost(scheduler, request, result)
+            return result
+
+        return losing
+
+    def end_load(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def ending(scheduler: Any, name: str, succeeded: bool) -> Any:
+            with self.recorder.mapping("end_load"):
+                self.recorder.load_ended(scheduler.requests[name], succeeded)
+            return function(scheduler, name, succeeded)
+
+        return ending
+
+    def done(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def ending(scheduler: Any, saves: Any) -> Any:
+            with self.recorder.mapping("done"):
+                self.recorder.saves_done(scheduler, saves)
+            return function(scheduler, saves)
+
+        return ending
+
+    def save(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def saving(worker: Any, saves: Any) -> Any:
+            self.recorder.saved(saves)
+            return function(worker, saves)
+
+        return saving
 
 
-def _noting(function: Callable[..., Any], note: Callable[[tuple[Any, ...], Any], None]) -> Callable[..., Any]:
+def _noting(
+    recorder: Recorder, function: Callable[..., Any], note: Callable[[tuple[Any, ...], Any], None]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def noting(*arguments: Any) -> Any:
         result = function(*arguments)
-        note(arguments, result)
+        with recorder.mapping(function.__name__):
+            note(arguments, result)
         return result
 
     return noting
+
+
+def _replace(patch: pytest.MonkeyPatch, function: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """In every module of the model that calls it."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("model."):
+            for attribute, value in tuple(vars(module).items()):
+                if value is function:
+                    patch.setattr(module, attribute, replacement)

@@ -35,12 +35,12 @@ IMPLIED = {
     ("drop lookup", "something was found"): "to drop nothing changes nothing",
     ("touch", "the request is being admitted"): "an outstanding lookup is of a request being admitted",
     ("publish full", "the block has no full hash"): "a block with a full hash is held where its hash says",
-    ("publish tail", "the block has no full hash"): "a column with a tail is not full, so its block has none",
     (
         "copy for reader",
         "the request is being admitted",
     ): "an outstanding lookup is of a request being admitted",
     ("copy for producer", "the request runs"): "to copy a tail early harms nobody",
+    ("copy for producer", "its block is not full"): "to move the tail of a full block harms nobody",
     ("copy for producer", "no copy of a copy"): "a copy of this step has a fresh tail, and a free block is no copy",
     ("load begins", "not begun before"): "an entry has one load, and to begin it again spoils nothing",
     ("abort loading", "the request waits for its load"): "what is withdrawn is relied on less",
@@ -103,7 +103,7 @@ def _not_referenced(before: State, after: State, *_: object) -> State:
 
 def _loss_that_spares(spared: Callable[[State, Entry], Formula]) -> Action:
     """A lost step after which some holders of spoilt blocks go on."""
-    action = BY_NAME["lose steps"]
+    action = BY_NAME["lose step"]
 
     def build(state: State) -> Transition:
         loss = arbitrary_loss()
@@ -111,8 +111,7 @@ def _loss_that_spares(spared: Callable[[State, Entry], Formula]) -> Action:
 
         def rolled_back(entry: Entry, block: Term) -> Formula:
             holds = z3.And(loss.spoilt(block), block != state.words.null, state.table(entry) == block)
-            loads = state.status(entry.request) == LOADING
-            goes = z3.If(loads, loss.withdrawn(entry.request), loss.rolled_back(entry.request))
+            goes = z3.Or(loss.withdrawn(entry.request), loss.rolled_back(entry.request))
             return z3.Implies(z3.And(holds, z3.Not(spared(state, entry))), goes)
 
         kept = tuple(guard for guard in transition.guards if guard.name != "holders of spoilt blocks go back")
@@ -191,7 +190,7 @@ FAULTS = (
     Fault("allocate a referenced block", without_guards("allocate", "a free block of the pool"), "delivered"),
     Fault(
         "save before commit",
-        without_guards("save begins", "no step is going to write the block"),
+        without_guards("save begins", "the step under construction does not write the block"),
         "save reads its key",
     ),
     Fault("save without a pin", _with_after("save begins", _not_referenced), "references"),
@@ -212,7 +211,7 @@ FAULTS = (
         without_guards("preempt in step", "nobody else relies on what it was to write"),
         "delivered",
     ),
-    Fault("lost step, hashes stay", _with_after("lose steps", _hashes_stay), "full hash is content"),
+    Fault("lost step, hashes stay", _with_after("lose step", _hashes_stay), "full hash is content"),
     Fault("lost step, readers stay", _loss_that_spares(_only_reads_it), "delivered"),
     Fault("lost step, producer stays", _loss_that_spares(_writes_it), "delivered"),
     Fault("lost step, loading readers stay", _loss_that_spares(_is_loading), "delivered"),

@@ -53,7 +53,9 @@ def filled(evicted: tuple[int, ...]) -> System:
 )
 def test_what_a_bound_finds(evicted: tuple[int, ...], found: dict[int, int]) -> None:
     system = filled(evicted)
-    lookup = look_up(POLICIES["vllm-0.28"], CONFIGURATION, system.scheduler.pool, tokens_of(TEXT), COMMON)
+    lookup = look_up(
+        POLICIES["vllm-0.28"], CONFIGURATION, system.scheduler.pool, tokens_of(TEXT), COMMON, len(tokens_of(TEXT)) - 1
+    )
     local = lookup.views[1]
     assert {bound: local.find(bound) for bound in found} == found
     assert all(local.valid(boundary) for boundary in found.values())

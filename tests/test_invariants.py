@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from model import admission, scheduler, system
+from model import admission, step, system
 from model.actions import Action, Arrive, EndLoad, LeafAnswers, Reset, ScriptedAnswer, Step
 from model.allocation import publish
 from model.chunk import chunk_tokens
@@ -73,7 +73,7 @@ def test_a_state_that_is_hit_in_the_step_that_writes_it(monkeypatch: pytest.Monk
 
     actions = (arrive("a", 4, 1), arrive("b", 4, 2), Step())
     assert run(V028, hybrid(budget=8), *actions).violations == ()
-    monkeypatch.setattr(scheduler, "publish", forgets_states)
+    monkeypatch.setattr(step, "publish", forgets_states)
     told = found(run(V028, hybrid(budget=8), *actions), "STATE-VISIBLE")
     assert told == [
         (
@@ -116,7 +116,7 @@ def test_a_request_writes_to_blocks_of_its_own(monkeypatch: pytest.MonkeyPatch) 
         tables = tuple((*table, *(0 for _ in range(len(table), tokens // 2))) for table in request.tables)
         return pool, attrs.evolve(request, tables=tables), ()
 
-    monkeypatch.setattr(scheduler, "extend", extends_with_null)
+    monkeypatch.setattr(step, "extend", extends_with_null)
     replayed = run(V028, hybrid(), arrive("a", 4, 0), Step(), Step())
     told = found(replayed, "OWN-EXCLUSIVE")
     assert (None, "a writes to the null block: group 0, column 1") in told

@@ -1,11 +1,13 @@
 """vLLM 0.33 where something changes what a connector has answered: by name, beside the policy that changes nothing.
 
 How far auxiliary outputs are kept and how long a replayed window is are facts about a request and a model, which a
-policy does not see: each policy here fixes them.
+policy does not see. Each policy here fixes them, for proofs; a configuration can have both (`auxiliary_outputs`,
+`replay_window`), whatever its policy.
 """
 
 from __future__ import annotations
 
+from model.adjustment import Outputs, settled_with_outputs, without_short_hits
 from model.policies.vllm import Vllm028
 from model.policy import Summary
 
@@ -25,15 +27,8 @@ class AuxiliaryOutputs(Vllm028):
         return min(N - 1, self.kept)
 
     def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
-        if E > L - asked:
-            L = asked
-        else:
-            E = 0
-        if L + E > self.kept or (L + E) % summary.scheduler_block > 0:
-            E = 0
-        if diverged and E == 0:
-            return summary.common, 0
-        return L, E
+        outputs = Outputs(self.kept, summary.scheduler_block)
+        return settled_with_outputs(super().settle, outputs, L, diverged, asked, E, summary, N)
 
 
 class PrefixReplay(Vllm028):
@@ -48,4 +43,4 @@ class PrefixReplay(Vllm028):
 
     def settle(self, L: int, diverged: bool, asked: int, E: int, summary: Summary, N: int) -> tuple[int, int]:
         local, external = super().settle(L, diverged, asked, E - E % summary.scheduler_block, summary, N)
-        return (0, 0) if local + external <= self.window else (local, external)
+        return without_short_hits(self.window, local, external)

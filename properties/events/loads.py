@@ -89,6 +89,11 @@ def _peer_used_up(observation: Observation) -> bool:
 
 ENTRIES = (
     Sometimes(
+        id="EXTERNAL-HIT",
+        statement="A request is admitted with E > 0.",
+        occurs=lambda observation: any(decision.external > 0 for decision in observation.decisions),
+    ),
+    Sometimes(
         id="MIXED-CLAIMS",
         statement="Some leaves claim and some do not, and E > 0 is adopted.",
         occurs=_mixed_claims,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-
-import attrs
+from typing import NamedTuple
 
 from model.configuration import StateMode
 from model.execution import BadRead, Reason
@@ -19,8 +18,7 @@ from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.first_reads import bad_reads, is_first_read
 
 
-@attrs.frozen
-class Holding:
+class Holding(NamedTuple):
     """One entry of a block table."""
 
     request: str
@@ -171,16 +169,17 @@ def no_leak(observation: Observation) -> Iterator[Finding]:
 
 def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
-    held = holdings(system)
+    requests = system.scheduler.requests.values()
+    held = Counter(block for request in requests for table in request.tables for block in table)
     fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
     saved = Counter(referenced(system.scheduler))
-    aside = Counter(block for request in system.scheduler.requests.values() for block in request.held)
+    aside = Counter(block for request in requests for block in request.held)
+    holders = held + fenced + saved + aside
     for block, refs in enumerate(pool.refs):
-        holders = len(held.get(block, ())) + fenced[block] + saved[block] + aside[block]
-        if refs > holders and block != NULL_BLOCK:
+        if refs and refs > holders[block] and block != NULL_BLOCK:
             yield (
-                f"block {block} has {refs} references, but {len(held.get(block, ()))} table entries, {fenced[block]} "
-                f"deferred frees and {saved[block]} saves"
+                f"block {block} has {refs} references, but {held[block]} table entries, {fenced[block]} deferred frees "
+                f"and {saved[block]} saves"
             )
     unreferenced = [block for block, refs in enumerate(pool.refs) if refs == 0 and block != NULL_BLOCK]
     if sorted(pool.free) != unreferenced:
@@ -189,8 +188,10 @@ def _leaks(system: System) -> Iterator[str]:
     for label, blocks in pool.cached.items():
         for block in blocks:
             found[block].append(label)
-    for block in range(len(pool.refs)):
-        own, hashes = pool.labels_of(block), found.get(block, [])
+    for block, first in enumerate(pool.labels):
+        if first is None and block not in found:
+            continue
+        own, hashes = pool.labels_of(block), found[block]
         if len(own) != len(hashes) or any(label not in hashes for label in own):
             boundaries = [[len(label.prefix) for label in labels] for labels in (hashes, own)]
             yield f"block {block} is found by the hashes of {boundaries[0]} tokens and has those of {boundaries[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.actions import EndLoad
+from model.adjustment import takes_nothing
 from model.admission import Admission
 from model.configuration import LoadFailure
 from model.connector import leaves_of
@@ -53,6 +54,8 @@ def _wrong_loaders(observation: Observation, admission: Admission) -> Iterator[s
 def unknown_absorbs(observation: Observation) -> Iterator[Finding]:
     for admission in observation.admissions:
         decision = admission.decision
+        if takes_nothing(observation.after.configuration, observation.before.scheduler.requests[decision.request]):
+            continue
         if any(answer.unknown for answer in decision.said):
             yield None, f"{decision.request}: E = {decision.answer.tokens} is taken although a leaf does not know yet"
 

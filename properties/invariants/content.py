@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from model.actions import Reset
@@ -27,15 +27,14 @@ def promised(configuration: Configuration, label: Label) -> AttentionKV | Recurr
     return AttentionKV(label.group, floor_to(len(label.prefix) - 1, group.block), label.prefix)
 
 
-def mislabelled(system: System) -> list[tuple[int, Label]]:
-    """Blocks that do not hold what they are cached for, with the label; a block may have several. One that a step in
-    flight still writes is judged after that."""
-    memory = system.worker.memory
+def mislabelled(system: System, among: Iterable[int] | None = None) -> list[tuple[int, Label]]:
+    """Blocks, of all or `among` some, that do not hold what they are cached for, with the label; a block may have
+    several. One that a step in flight still writes is judged after that."""
+    memory, pool = system.worker.memory, system.scheduler.pool
     wrong = [
         (block, label)
-        for block, first in enumerate(system.scheduler.pool.labels)
-        if first is not None
-        for label in system.scheduler.pool.labels_of(block)
+        for block in (range(len(pool.labels)) if among is None else among)
+        for label in pool.labels_of(block)
         if not memory.holds(block, promised(system.configuration, label))
     ]
     if wrong and system.scheduler.in_flight:
@@ -45,10 +44,30 @@ def mislabelled(system: System) -> list[tuple[int, Label]]:
     return wrong
 
 
+def _newly_mislabelled(observation: Observation) -> list[tuple[int, Label]]:
+    """Those of the mislabelled blocks that can be so since this action: without steps in flight, blocks whose labels or
+    content are not the ones from before."""
+    before, after = observation.before, observation.after
+    if before.scheduler.in_flight or after.scheduler.in_flight:
+        return mislabelled(after)
+    old, new = before.scheduler.pool, after.scheduler.pool
+    held = zip(before.worker.memory.blocks, after.worker.memory.blocks, strict=True)
+    labelled = zip(old.labels, new.labels, strict=True)
+    touched = [
+        block
+        for block, ((was, holds), (label, other)) in enumerate(zip(held, labelled, strict=True))
+        if was is not holds or label is not other or old.aliases.get(block) is not new.aliases.get(block)
+    ]
+    return mislabelled(after, touched)
+
+
 def label_is_content(observation: Observation) -> Iterator[Finding]:
+    wrong = _newly_mislabelled(observation)
+    if not wrong:
+        return
     known = mislabelled(observation.before)
     spoilt = _spoilt_by_bad_reads(observation)
-    for block, label in mislabelled(observation.after):
+    for block, label in wrong:
         if (block, label) in known or block in spoilt:
             continue
         found = wording.content(observation.after.worker.memory.read(block), label.prefix)

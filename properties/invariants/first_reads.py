@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from model.configuration import LoadFailure
 from model.execution import BadRead
 from model.system import Observation
 from model.worker import written_by
@@ -31,9 +32,12 @@ def bad_reads(observation: Observation) -> Iterator[BadRead]:
 
 
 def _dropped(observation: Observation, name: str) -> bool:
-    """Whether the output of the request's chunk in flight is dropped when it has executed."""
+    """Whether the output of the request's chunk in flight is dropped when it has executed, for the request starts anew,
+    or has ended where a failed load ends requests."""
     request = observation.before.scheduler.requests.get(name)
-    return request is not None and request.stale > 0 and request.drop_stale
+    if request is None:
+        return observation.before.configuration.load_failure is LoadFailure.FAIL
+    return request.stale > 0 and request.drop_stale
 
 
 def is_first_read(read: BadRead) -> bool:

@@ -102,14 +102,22 @@ def evict(state: State, block: Term) -> Transition:
 
 
 def await_load(state: State, entry: Entry) -> Transition:
-    block = state.table(entry)
+    """What the load fills is not wiped: the load may begin before the step that announces it runs."""
+    block, nothing = state.table(entry), z3.BoolVal(False)
     guards = (
         guard("the request is being admitted", _admitted(state, entry.request)),
         guard("a block that was taken for it", z3.And(block != state.words.null, state.filled(entry) == 0)),
         guard("the block is not cached", _unhashed(state, block)),
         guard("nothing else refers to the block", state.refs(block) == 1),
     )
-    after = attrs.evolve(state, awaits=at_entry(state.awaits, entry, z3.BoolVal(True)))
+    after = attrs.evolve(
+        state,
+        awaits=at_entry(state.awaits, entry, z3.BoolVal(True)),
+        now=content_at(state.now, block, lambda _: nothing),
+        seen=content_at(state.seen, block, lambda _: nothing),
+        last=content_at(state.last, block, lambda _: nothing),
+        changed=at(state.changed, block, nothing),
+    )
     return Transition(guards, after, terms={BLOCK: (block,)})
 
 

@@ -235,12 +235,9 @@ def _load_is_pinned(state: State, block: Term) -> Formula:
 
 
 def _save_reads_its_key(state: State, block: Term) -> Formula:
-    stable = z3.And(
-        state.now(block, state.saved_key(block)),
-        state.queued_writes(block) == 0,
-        z3.Not(state.changed(block)),
-        z3.Not(state.loading(block)),
-    )
+    key = state.saved_key(block)
+    due = z3.Implies(state.queued_writes(block) == 0, state.now(block, key))
+    stable = z3.And(state.last(block, key), due, z3.Not(state.changed(block)), z3.Not(state.loading(block)))
     return z3.Implies(state.saves(block) > 0, stable)
 
 
@@ -433,7 +430,7 @@ INVARIANTS = (
     Invariant(
         "save reads its key",
         "STORE-FENCE",
-        "until a save ends, memory has what it is saved for and no step is going to write it",
+        "until a save ends, no further step writes its block, and its content is there once planned steps have run",
         (BLOCK,),
         _save_reads_its_key,
     ),

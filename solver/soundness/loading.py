@@ -9,7 +9,7 @@ import attrs
 import z3
 
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, State, at, at_entry, content_at
-from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, REQUEST, Universal
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Universal
 from solver.soundness.transition import Action, Transition, guard
 from solver.soundness.vocabulary import Entry, Formula, Term
 
@@ -132,22 +132,29 @@ def start_after_load(state: State, request: Term) -> Transition:
     return Transition((guard("the load has ended well", loaded),), after)
 
 
-def save_begins(state: State, block: Term) -> Transition:
-    words = state.words
-    quiet = z3.And(state.queued_writes(block) == 0, z3.Not(state.changed(block)))
+def save_begins(state: State, entry: Entry, block: Term) -> Transition:
+    """The block is referenced when its step is planned: what is saved may still have to be written. It is a column that
+    its request has passed, or a copy of a partial tail that no request holds."""
+    words, request = state.words, entry.request
+    full, tail = state.full_hash(block), state.tail_hash(block)
+    held = z3.And(state.table(entry) == block, words.column_end(entry) <= state.computed(request))
+    running = z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))
+    nobodys = z3.And(state.holders(block) == 0, z3.Or(full != words.no_key, tail != words.no_key))
+    key = z3.If(held, words.key_of(entry, words.column_end(entry)), z3.If(full != words.no_key, full, tail))
     after = attrs.evolve(
         state.with_refs((block, 1)),
         saves=at(state.saves, block, state.saves(block) + 1),
-        saved_key=at(state.saved_key, block, state.full_hash(block)),
+        saved_key=at(state.saved_key, block, key),
     )
     guards = (
-        guard("the block has a full hash", z3.And(block != words.null, state.full_hash(block) != words.no_key)),
-        guard("no step is going to write the block", quiet),
+        guard("a block that no request writes", z3.And(block != words.null, z3.Or(z3.And(held, running), nobodys))),
+        guard("the step under construction does not write the block", z3.Not(state.changed(block))),
     )
-    return Transition(guards, after)
+    return Transition(guards, after, terms={KEY: (key,)})
 
 
 def save_ends(state: State, block: Term) -> Transition:
+    """It was done, once all steps that write the block had executed, or it was given up."""
     after = state.with_refs((block, -1))
     after = attrs.evolve(after, saves=at(state.saves, block, state.saves(block) - 1))
     return Transition((guard("a save is pending", z3.And(state.saves(block) > 0, block != state.words.null)),), after)
@@ -160,6 +167,6 @@ ACTIONS = (
     Action("load fails", (REQUEST,), load_fails, "failed_recving_kv_req_ids"),
     Action("abort loading", (REQUEST,), abort_loading, "finish_requests while a load is under way"),
     Action("start after load", (REQUEST,), start_after_load, "_update_waiting_for_remote_kv"),
-    Action("save begins", (BLOCK,), save_begins, "wait_for_save, a store's pin"),
+    Action("save begins", (ENTRY, BLOCK), save_begins, "wait_for_save, a store's pin"),
     Action("save ends", (BLOCK,), save_ends, "finished_sending"),
 )

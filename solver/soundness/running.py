@@ -9,7 +9,7 @@ import z3
 
 from solver.soundness.admitting import sought_by_nobody
 from solver.soundness.state import IDLE, LOADED, RUNNING, State, at, at_entry, content_at, one_if
-from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, REQUEST, Universal
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Universal
 from solver.soundness.transition import Action, Transition, guard
 from solver.soundness.vocabulary import BLOCK_SORT, GROUP_SORT, Entry, Formula, Term
 
@@ -143,45 +143,49 @@ def reads_badly(state: State, entry: Entry, boundary: Term) -> Formula:
 
 
 def publish_full(state: State, entry: Entry, block: Term) -> Transition:
-    """Only what the code knows is in the guards: that the column is non-null and its tokens are computed."""
+    """Only what the code knows is in the guards: that the column is non-null and its tokens are computed. That may be
+    in the step of the chunk, after a load, or once a token is known that was run before it was."""
     words, request = state.words, entry.request
-    when = z3.Or(state.in_step(request), state.status(request) == LOADED)
+    when = z3.Or(state.status(request) == RUNNING, state.status(request) == LOADED)
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
-        guard("in the step of the chunk, or after the load", z3.And(when, z3.Not(state.withdrawn(request)))),
+        guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.withdrawn(request)))),
         guard("the column's tokens are computed", words.column_end(entry) <= state.computed(request)),
         guard("the block has no full hash", state.full_hash(block) == words.no_key),
         sought_by_nobody(state, block),
     )
+    key = words.key_of(entry, words.column_end(entry))
     after = attrs.evolve(
         state,
-        full_hash=at(state.full_hash, block, words.key_of(entry, words.column_end(entry))),
+        full_hash=at(state.full_hash, block, key),
         tail_hash=at(state.tail_hash, block, words.no_key),
-        fresh_full=at(state.fresh_full, block, z3.BoolVal(True)),
+        fresh_full=at(state.fresh_full, block, state.changed(block)),
     )
-    return Transition(guards, after)
+    return Transition(guards, after, terms={KEY: (key,)})
 
 
 def publish_tail(state: State, entry: Entry, block: Term, boundary: Term) -> Transition:
-    """A recurrent state is that of the boundary only if the chunk ends there; attention may be beyond it."""
+    """A recurrent state is that of the boundary only if the chunk ends there. Attention may be beyond it, even full:
+    then the tail is an alias."""
     words, request = state.words, entry.request
     computed = state.computed(request)
+    when = z3.Or(state.status(request) == RUNNING, state.status(request) == LOADED)
     there = z3.If(words.recurrent(entry.group), boundary == computed, boundary <= computed)
     inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
-        guard("in the step of the chunk", z3.And(state.in_step(request), z3.Not(state.withdrawn(request)))),
+        guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.withdrawn(request)))),
         guard("the boundary is inside the column", inside),
         guard("the boundary is computed", there),
-        guard("the block has no full hash", state.full_hash(block) == words.no_key),
         sought_by_nobody(state, block),
     )
+    key = words.key_of(entry, boundary)
     after = attrs.evolve(
         state,
-        tail_hash=at(state.tail_hash, block, words.key_of(entry, boundary)),
-        fresh_tail=at(state.fresh_tail, block, z3.BoolVal(True)),
+        tail_hash=at(state.tail_hash, block, key),
+        fresh_tail=at(state.fresh_tail, block, state.changed(block)),
     )
-    return Transition(guards, after, terms={BOUNDARY: (computed, state.filled(entry))})
+    return Transition(guards, after, terms={BOUNDARY: (computed, state.filled(entry)), KEY: (key,)})
 
 
 def _copied(state: State, source: Term, target: Term) -> State:
@@ -242,6 +246,7 @@ def copy_for_producer(state: State, entry: Entry, source: Term, target: Term) ->
     guards = (
         guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
         guard("its block has a tail", z3.And(state.table(entry) == source, source != words.null, tail != words.no_key)),
+        guard("its block is not full", state.full_hash(source) == words.no_key),
         guard("a free block of the pool", z3.And(target != words.null, state.refs(target) == 0, target != source)),
         guard("no tail of this step", z3.Not(state.fresh_tail(source))),
         guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copy_of(target) == words.null)),

@@ -90,8 +90,8 @@ def end_step(state: State, executed: Executed | None = None) -> Transition:
 
 @attrs.frozen(eq=False)
 class Loss:
-    """Blocks that do not hold what was planned; requests that go back to 0, or whose load counts as failed; and how
-    many of a block's holders go back."""
+    """Blocks that do not hold what was planned; requests that go back to 0, or what they hold counts for nothing; and
+    how many of a block's holders go back."""
 
     spoilt: Callable[[Term], Formula]
     rolled_back: Callable[[Term], Formula]
@@ -109,18 +109,24 @@ def arbitrary_loss() -> Loss:
     )
 
 
-def lose_steps(state: State, loss: Loss | None = None) -> Transition:
-    """Everything in flight ends, partly without its effect: a synchronous load failed, or a step was lost.
+def lose_step(state: State, executed: Executed | None = None, loss: Loss | None = None) -> Transition:
+    """The oldest committed step ends, partly without its effect: a synchronous load failed, or the step was lost.
 
-    `spoilt` is whatever does not hold what was planned, by itself or because it was computed from what does not. The
-    guards say what the engine must do about it: withdraw the hashes, and roll back whoever holds such a block.
+    `spoilt` is whatever does not hold what was planned, by itself or because a step in flight computes it from what
+    does not. The guards say what the engine must do about it: withdraw the hashes, and roll back whoever holds such a
+    block; a request whose blocks are in use until later counts for nothing meanwhile.
     """
     words, lost = state.words, loss or arbitrary_loss()
+    ended = end_step(state, executed)
+
+    def nothing_is_planned(block: Term, request: Term) -> Formula:
+        still = z3.And(z3.Not(state.changed(block)), z3.Not(state.reading(block)), z3.Not(state.in_step(request)))
+        return z3.And(still, state.copies(block) == 0, state.copy_of(block) == words.null)
 
     def rolled_back(entry: Entry, block: Term) -> Formula:
         holds = z3.And(lost.spoilt(block), block != words.null, state.table(entry) == block)
-        loads = state.status(entry.request) == LOADING
-        return z3.Implies(holds, z3.If(loads, lost.withdrawn(entry.request), lost.rolled_back(entry.request)))
+        goes = z3.Or(lost.withdrawn(entry.request), lost.rolled_back(entry.request))
+        return z3.Implies(holds, goes)
 
     def load_goes_on(request: Term) -> Formula:
         return z3.Implies(lost.rolled_back(request), state.status(request) != LOADING)
@@ -134,20 +140,17 @@ def lose_steps(state: State, loss: Loss | None = None) -> Transition:
         counts = z3.And(dropped >= 0, z3.If(lost.rolled_back(request), held <= dropped, held <= kept), kept >= 0)
         return z3.Implies(block != words.null, counts)
 
-    def known(block: Term, key: Term) -> Formula:
-        return z3.And(z3.Not(lost.spoilt(block)), state.last(block, key))
+    def unspoilt(content: Callable[[Term, Term], Formula]) -> Callable[[Term, Term], Formula]:
+        return lambda block, key: z3.And(z3.Not(lost.spoilt(block)), content(block, key))
 
-    over = _step_over(state)
     after = attrs.evolve(
-        over,
-        refs=lambda b: over.refs(b) - lost.dropped(b),
+        ended.after,
+        refs=lambda b: state.refs(b) - lost.dropped(b),
         full_hash=lambda b: z3.If(lost.spoilt(b), words.no_key, state.full_hash(b)),
         tail_hash=lambda b: z3.If(lost.spoilt(b), words.no_key, state.tail_hash(b)),
-        now=known,
-        seen=known,
-        last=known,
-        queued_writes=lambda _: z3.IntVal(0),
-        queued_reads=lambda _: z3.IntVal(0),
+        now=unspoilt(ended.after.now),
+        seen=unspoilt(state.seen),
+        last=unspoilt(state.last),
         table=lambda e: z3.If(lost.rolled_back(e.request), words.null, state.table(e)),
         filled=lambda e: z3.If(lost.rolled_back(e.request), 0, state.filled(e)),
         awaits=lambda e: z3.And(z3.Not(lost.rolled_back(e.request)), state.awaits(e)),
@@ -159,6 +162,8 @@ def lose_steps(state: State, loss: Loss | None = None) -> Transition:
         held=lambda r, b: z3.If(lost.rolled_back(r), 0, state.held(r, b)),
     )
     guards = (
+        *ended.guards,
+        Universal("no step is under construction", (BLOCK, REQUEST), nothing_is_planned),
         Universal("holders of spoilt blocks go back", (ENTRY, BLOCK), rolled_back),
         Universal("a load that is under way is not rolled back", (REQUEST,), load_goes_on),
         Universal("a step spoils no block of a load or save", (BLOCK,), outside),
@@ -234,6 +239,6 @@ ACTIONS = (
     Action("preempt in step", (REQUEST,), preempt_in_step, "_preempt_request of a request scheduled in this step"),
     Action("commit step", (), commit_step, "schedule returns, the worker gets the step"),
     Action("end step", (), end_step, "execute_model"),
-    Action("lose steps", (), lose_steps, "_update_requests_with_invalid_blocks; a step that is lost"),
+    Action("lose step", (), lose_step, "_update_requests_with_invalid_blocks; a step that is lost"),
     Action("reset", (), reset, "reset_prefix_cache"),
 )

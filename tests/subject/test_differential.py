@@ -8,9 +8,10 @@ from model.configuration import Eviction, GroupKind
 from model.policies.vllm import Vllm028
 from model.policy import Policy, Summary
 from properties.features import Feature
-from subjects.conform import policy_of, rules_on_a_subject
-from subjects.differential import Comparison, Ending, Run
-from subjects.generation import random_trace
+from properties.judge import events
+from subjects.courses import policy_of, rules_on_a_subject
+from subjects.differential import Comparison, Ending, compared, start
+from subjects.generation import random_run
 from subjects.process import SubjectProcess
 from tests.installed import REQUIRED
 
@@ -24,7 +25,7 @@ on_the_newest = pytest.mark.parametrize("process", REQUIRED[-1:], indirect=True)
 with_and_without_a_window = pytest.mark.parametrize("second_attention", [None, GroupKind.SLIDING_WINDOW])
 
 
-def compared(
+def comparison_of(
     seed: int,
     policy: Policy,
     process: SubjectProcess,
@@ -32,16 +33,16 @@ def compared(
     eviction: Eviction,
     features: frozenset[Feature] = frozenset(),
 ) -> tuple[Comparison, set[str]]:
-    trace = random_trace(
+    run = random_run(
         seed,
         policy,
         second_attention=second_attention,
         eviction=eviction,
         features=features,
         release=rules_on_a_subject(process.release),
+        actions=25,
     )
-    run = Run(trace.configuration, policy, process)
-    return run.run(trace.actions), run.events
+    return compared(run, start(run, process)), {name for _, seen in run.numbered for name in events(seen)}
 
 
 def what_is_met(
@@ -53,10 +54,12 @@ def what_is_met(
     """The events of all traces, in which nothing differs."""
     met: set[str] = set()
     for seed in range(TRACES):
-        comparison, events = compared(seed, policy_of(process.release), process, second_attention, eviction, features)
+        comparison, happened = comparison_of(
+            seed, policy_of(process.release), process, second_attention, eviction, features
+        )
         assert comparison.difference is None, f"seed {seed}: {comparison.difference}"
         assert comparison.ending is Ending.EQUAL
-        met |= events
+        met |= happened
     return met
 
 
@@ -65,11 +68,11 @@ def what_is_met(
 @with_and_without_a_window
 def test_no_decision_differs(process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction) -> None:
     assert {
-        "local hit",
-        "synchronous load",
-        "asynchronous load",
-        "divergent admission",
-        "preemption",
+        "LOCAL-HIT",
+        "EXTERNAL-HIT",
+        "LOADED-ASYNCHRONOUSLY",
+        "DIVERGENT-HIT",
+        "PREEMPTED",
     } <= what_is_met(process, second_attention, eviction)
 
 
@@ -89,7 +92,7 @@ def test_no_decision_differs_with_partial_tails(
     process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
 ) -> None:
     met = what_is_met(process, second_attention, eviction, frozenset({Feature.PARTIAL_TAILS}))
-    assert {"partial tail copied", "partial tail moved", "partial tail dropped", "alias", "synchronous load"} <= met
+    assert {"TAIL-COPIED", "TAIL-MOVED", "TAIL-DROPPED", "TAIL-ALIAS", "EXTERNAL-HIT"} <= met
 
 
 @on_the_newest
@@ -99,7 +102,20 @@ def test_no_decision_differs_with_context_parallelism(
     process: SubjectProcess, second_attention: GroupKind | None, eviction: Eviction
 ) -> None:
     met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
-    assert {"local hit", "unaligned R", "synchronous load", "asynchronous load"} <= met
+    assert {"LOCAL-HIT", "UNALIGNED-RESUME", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
+
+
+@on_the_newest
+@pytest.mark.parametrize("eviction", list(Eviction))
+@pytest.mark.parametrize(
+    ("adjustment", "meets"),
+    [(Feature.AUXILIARY_OUTPUTS, {"OUTPUTS-MISSING"}), (Feature.PREFIX_REPLAY, {"HIT-RERUN", "SHORT-HIT"})],
+)
+def test_no_decision_differs_where_something_changes_an_answer(
+    process: SubjectProcess, adjustment: Feature, meets: set[str], eviction: Eviction
+) -> None:
+    met = what_is_met(process, None, eviction, frozenset({adjustment, Feature.SKIPPED_READING}))
+    assert meets | {"LOCAL-HIT", "READING-SKIPPED"} <= met
 
 
 class Deepest(Vllm028):
@@ -112,6 +128,6 @@ class Deepest(Vllm028):
 @on_the_newest
 def test_another_policy_is_told_apart(process: SubjectProcess) -> None:
     comparisons = (
-        compared(seed, Deepest(), process, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
+        comparison_of(seed, Deepest(), process, None, Eviction.ADVERSARIAL)[0].difference for seed in range(TRACES)
     )
     assert any(difference is not None and difference.what == "admissions" for difference in comparisons)

@@ -12,7 +12,7 @@ from subjects.process import Failure, Subject, SubjectProcess, SubjectUnavailabl
 READY = """
 import json, os, signal, sys, time
 def say(**message):
-    print(json.dumps({"protocol": 1, **message}), flush=True)
+    print(json.dumps({"protocol": 2, **message}), flush=True)
 say(ready="0.0")
 for line in sys.stdin:
     command = json.loads(line)
@@ -63,7 +63,7 @@ def test_a_reply_that_is_no_message(tmp_path: Path) -> None:
 
 def test_a_subject_that_speaks_a_newer_version(tmp_path: Path) -> None:
     assert (
-        failure_of(tmp_path, "say(protocol_two=1) if 0 else print('{\"protocol\": 2}', flush=True)").kind == "version"
+        failure_of(tmp_path, "say(protocol_two=1) if 0 else print('{\"protocol\": 3}', flush=True)").kind == "version"
     )
 
 

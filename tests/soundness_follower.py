@@ -1,0 +1,255 @@
+"""The state of the cache proof on concrete values: the elements of one run, and the encoded transitions on ints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from model.allocation import columns_out_of_sight
+from model.configuration import Configuration
+from model.geometry import column_ending_at, columns_for
+from model.memory import AttentionKV, RecurrentState
+from model.pool import NULL_BLOCK, Label
+from model.request import Request
+from model.system import System
+from solver.soundness import admitting, invariants, loading, running, state, stepping, vocabulary
+from solver.soundness.cells import ACTIONS
+from solver.soundness.state import FIELDS, State, initial_state
+from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind, Universal
+from solver.soundness.transition import Transition
+from solver.soundness.vocabulary import Entry, Vocabulary
+
+BY_NAME = {action.name: action for action in ACTIONS}
+
+
+class Disagreement(AssertionError):
+    """The encoding and the model part ways."""
+
+
+class OnInts:
+    """What the encoding uses of z3, on ints and bools: the same functions then compute concrete values."""
+
+    BoolVal = bool
+    IntVal = int
+
+    @staticmethod
+    def If(condition: bool, one: Any, other: Any) -> Any:
+        return one if condition else other
+
+    @staticmethod
+    def And(*parts: bool) -> bool:
+        return all(parts)
+
+    @staticmethod
+    def Or(*parts: bool) -> bool:
+        return any(parts)
+
+    @staticmethod
+    def Not(part: bool) -> bool:
+        return not part
+
+    @staticmethod
+    def Implies(condition: bool, conclusion: bool) -> bool:
+        return not condition or conclusion
+
+
+ENCODING = (vocabulary, state, admitting, running, loading, stepping, invariants)
+"""The modules that compute on ints while a run is followed."""
+
+
+def parts_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a function with entries as their parts, to look them up."""
+    parts: list[Any] = []
+    for argument in arguments:
+        parts += (argument.request, argument.group, argument.column) if isinstance(argument, Entry) else (argument,)
+    return tuple(parts)
+
+
+class Remembered:
+    """A function of elements that computes each value once."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.values: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        key = parts_of(arguments)
+        if key not in self.values:
+            self.values[key] = self.function(*arguments)
+        return self.values[key]
+
+
+@attrs.frozen(eq=False)
+class Universe:
+    """The elements of one run. Requests and keys are numbered from 1; 0 is nobody, no key, the null block."""
+
+    configuration: Configuration
+    texts: dict[int, tuple[str, ...]] = attrs.Factory(dict)
+    keys: dict[tuple[Any, ...], int] = attrs.Factory(dict)
+    extents: dict[int, int] = attrs.Factory(dict)
+    names: dict[str, int] = attrs.Factory(dict)
+
+    def meet(self, system: System) -> None:
+        """Take in requests that have arrived."""
+        for name, text in system.texts.items():
+            if name not in self.names:
+                self.names[name] = self._numbered(text)
+
+    def begin_anew(self, name: str) -> None:
+        """The request is another element from now on: the old one keeps its blocks until they are free."""
+        self.names[name] = self._numbered(self.texts[self.names[name]])
+
+    def _numbered(self, text: tuple[str, ...]) -> int:
+        number = len(self.texts) + 1
+        self.texts[number] = text
+        for group, boundary in itertools.product(range(len(self.configuration.groups)), range(1, len(text) + 1)):
+            self.key(number, group, boundary)
+        return number
+
+    def key(self, request: int, group: int, boundary: int) -> int:
+        text = self.texts.get(request, ())
+        known = 0 < boundary <= len(text)
+        return self._number((group, text[:boundary]) if known else (group, request, boundary), boundary)
+
+    def label(self, label: Label | None) -> int:
+        """The key of what a block is cached for."""
+        return self._number((label.group, label.prefix), len(label.prefix)) if label else 0
+
+    def _number(self, what: tuple[Any, ...], boundary: int) -> int:
+        number = self.keys.setdefault(what, len(self.keys) + 1)
+        self.extents[number] = boundary
+        return number
+
+    @property
+    def labels(self) -> dict[int, Label]:
+        """Keys that are prefixes of known texts."""
+        return {number: Label(*what) for what, number in self.keys.items() if len(what) == 2}
+
+    @property
+    def columns(self) -> int:
+        longest = max((len(text) for text in self.texts.values()), default=1)
+        return max(columns_for(longest, group.block) for group in self.configuration.groups) + 1
+
+    def elements(self, kind: Kind) -> list[Any]:
+        if kind is BLOCK:
+            return list(range(self.configuration.pool_blocks))
+        if kind is REQUEST:
+            return [0, *self.texts]
+        if kind is KEY:
+            return list(range(1, len(self.keys) + 1))
+        if kind is ENTRY:
+            groups = range(len(self.configuration.groups))
+            return [Entry(*entry) for entry in itertools.product(self.texts, groups, range(self.columns))]
+        longest = max((len(text) for text in self.texts.values()), default=1)
+        return list(range(longest + 1))
+
+    def words(self) -> Vocabulary:
+        groups = self.configuration.groups
+
+        def sees(group: int, column: int, boundary: int) -> bool:
+            spec = groups[group]
+            if boundary < 1 or not 0 <= column * spec.block < boundary:
+                return False
+            return column >= columns_out_of_sight(spec, boundary)
+
+        extents = self.extents
+        return Vocabulary(
+            null=NULL_BLOCK,
+            no_key=0,
+            nobody=0,
+            some_group=0,
+            recurrent=lambda g: groups[g].recurrent,
+            key=self.key,
+            extent=lambda k: extents.get(k, 0),
+            start=lambda g, c: c * groups[g].block,
+            end=lambda g, c: (c + 1) * groups[g].block,
+            ending=lambda g, n: column_ending_at(n, groups[g].block),
+            sees=sees,
+        )
+
+
+class Follower:
+    """The encoded state, and how far the model is followed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.universe = Universe(configuration)
+        self.words = self.universe.words()
+        self.state = self._remembering(initial_state(self.words))
+        self.done: list[str] = []
+
+    def do(self, name: str, *arguments: Any) -> None:
+        """One transition: its guards have to hold."""
+        self.take(name, BY_NAME[name].build(self.state, *arguments))
+
+    def take(self, name: str, transition: Transition) -> None:
+        for guard in (*transition.guards, *transition.choices):
+            self.check(f"{name} cannot happen in the encoding: {guard.name}", guard)
+        self.state = self._remembering(transition.after)
+        self.done.append(name)
+
+    def check(self, what: str, statement: Universal) -> None:
+        """A statement has to hold of all elements; one about several, of the entries that name a block, of the blocks
+        that are referenced, and of the keys that somebody relies on."""
+        elements = {kind: self.universe.elements(kind) for kind in statement.variables}
+        if statement.variables.count(ENTRY) > 1 or BOUNDARY in statement.variables:
+            elements[ENTRY] = [entry for entry in elements[ENTRY] if self.state.table(entry) != NULL_BLOCK]
+        if statement.variables.count(BLOCK) > 1:
+            elements[BLOCK] = [block for block in elements[BLOCK] if self.state.refs(block)]
+        if KEY in statement.variables:
+            elements[KEY] = sorted({key for _, key in self.relied_on()})
+        if statement.variables.count(BOUNDARY) > 1:
+            elements[BLOCK] = sorted({self.state.table(entry) for entry in elements[ENTRY]})
+            elements[BOUNDARY] = elements[BOUNDARY][:: self.universe.configuration.hash_block]
+        for choice in itertools.product(*(elements[kind] for kind in statement.variables)):
+            if not statement.formula(*choice):
+                shown = ", ".join(str(parts_of((term,))) for term in choice)
+                raise Disagreement(f"{what} (of {shown}); so far: {', '.join(self.done[-12:])}")
+
+    def _remembering(self, state: State) -> State:
+        """The state with functions that compute each value once; those that are the same as before already do."""
+        names = (
+            *(field for fields in FIELDS.values() for field in fields),
+            "holders",
+            "held",
+            "writer_entry",
+            "loader",
+        )
+        functions = {name: getattr(state, name) for name in names}
+        fresh = {name: Remembered(f) for name, f in functions.items() if not isinstance(f, Remembered)}
+        return attrs.evolve(state, **fresh)
+
+    def relied_on(self) -> set[tuple[int, int]]:
+        """Blocks and keys on which somebody relies: those of hashes, and those of table entries as far as filled and,
+        wrongly, one token further."""
+        pairs = set()
+        for block in self.universe.elements(BLOCK):
+            pairs |= {(block, key) for key in (self.state.full_hash(block), self.state.tail_hash(block)) if key}
+        for entry in self.universe.elements(ENTRY):
+            for boundary in (self.state.filled(entry), self.state.filled(entry) + 1):
+                pairs.add((self.state.table(entry), self.words.key_of(entry, boundary)))
+        return {(block, key) for block, key in pairs if block != NULL_BLOCK}
+
+    def entry(self, request: Request, group: int, column: int) -> Entry:
+        return Entry(self.universe.names[request.name], group, column)
+
+    def number(self, request: Request) -> Any:
+        return self.universe.names[request.name]
+
+    def status(self, request: Request) -> int:
+        return int(self.state.status(self.number(request)))
+
+    def awaiting(self, request: Request) -> list[Entry]:
+        own = self.universe.names[request.name]
+        return [entry for entry in self.universe.elements(ENTRY) if entry.request == own and self.state.awaits(entry)]
+
+
+def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
+    """What a block shows that holds what the key promises: in attention, the KV of its column up to the boundary."""
+    group = configuration.groups[label.group]
+    if group.recurrent:
+        return RecurrentState(label.group, label.prefix)
+    start = column_ending_at(len(label.prefix), group.block) * group.block
+    return AttentionKV(label.group, start, label.prefix)
