@@ -23,7 +23,7 @@ from model.actions import (
 from model.admission import Decision
 from model.configuration import Configuration, Group
 from model.connector import Leaf, leaves_of
-from model.plan import Load
+from model.plan import Chunk, Load
 from model.pool import Label
 from model.system import Observation
 from model.tokens import Prefix, Segment
@@ -69,6 +69,7 @@ def configuration_line(configuration: Configuration) -> str:
         f"groups {groups}; "
         + (f"hash unit {configuration.hash_block}; " if configuration.fine_grained else "")
         + f"{configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
+        + (f"{configuration.drafts} drafts a step; " if configuration.drafts else "")
         + ("" if configuration.retention is None else f"retention {configuration.retention}; ")
         + f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
     )
@@ -117,7 +118,7 @@ def title_of(observations: Sequence[Observation]) -> str:
             )
             return f"{action.request} arrives with {segments(action.prompt)}{answers}"
         case Step():
-            return f"step{_budget(action)}{_failing(action)}"
+            return f"step{_budget(action)}{_failing(action)}{_rejecting(action)}"
         case Schedule():
             return f"schedule a step{_budget(action)}, not executed yet"
         case Execute():
@@ -144,6 +145,11 @@ def title_of(observations: Sequence[Observation]) -> str:
 
 def _failing(action: Step | Execute) -> str:
     return f", the loads of {', '.join(action.failed_loads)} fail" if action.failed_loads else ""
+
+
+def _rejecting(action: Step) -> str:
+    wrong = ", ".join(f"{each.drafts} of {each.request}" for each in action.rejected)
+    return f", drafts are wrong: {wrong}" if wrong else ""
 
 
 def _budget(action: Step | Schedule | Drain) -> str:
@@ -208,8 +214,15 @@ def _runs(observations: Sequence[Observation], *, executed: bool) -> Iterator[st
     ]
     for name in dict.fromkeys(chunk.request for chunk in chunks):
         own = [chunk for chunk in chunks if chunk.request == name]
-        intervals = " ".join(f"[{chunk.computed}, {chunk.end})" for chunk in own)
+        intervals = " ".join(f"[{chunk.computed}, {chunk.end}){_drafts(chunk, executed=executed)}" for chunk in own)
         yield f"{'runs' if executed else 'schedules'} {name} {intervals}"
+
+
+def _drafts(chunk: Chunk, *, executed: bool) -> str:
+    if not chunk.drafts:
+        return ""
+    right = f", {chunk.drafts - chunk.rejected} right" if executed else ""
+    return f" ({chunk.drafts} drafts{right})"
 
 
 def _cached(first: Observation, last: Observation) -> Iterator[str]:

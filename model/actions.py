@@ -49,9 +49,18 @@ class FailedBlock:
 
 
 @attrs.frozen
+class RejectedDrafts:
+    """The last `drafts` drafts that a step verifies for `request` are wrong."""
+
+    request: str
+    drafts: int
+
+
+@attrs.frozen
 class Step:
     """One scheduling step and its execution, with no other in flight. Synchronous loads of the requests in
-    `failed_loads` fail in it, others leave out `failed_blocks`.
+    `failed_loads` fail in it, others leave out `failed_blocks`. Drafts are right, as far as the output goes, but for
+    those `rejected`.
 
     `budget` is the most tokens it may schedule; None stands for the configuration's.
     """
@@ -59,6 +68,7 @@ class Step:
     failed_loads: tuple[str, ...] = ()
     budget: int | None = None
     failed_blocks: tuple[FailedBlock, ...] = ()
+    rejected: tuple[RejectedDrafts, ...] = ()
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from model import store as storing
 from model.actions import ScriptedAnswer
 from model.adjustment import Outputs, rerun_tokens, settled, takes_nothing, usable_tokens
 from model.allocation import adopt, extend
-from model.chunk import chunk_tokens
+from model.chunk import first_chunk
 from model.composition import Assignment, answer_of, assignments, claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
@@ -27,6 +27,7 @@ from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, allotment, estimated
+from model.speculation import Batch
 from model.store import Store
 from model.store_rules import LoadPins
 from model.tokens import Prefix
@@ -79,13 +80,15 @@ class Decision:
 @attrs.frozen
 class Admission:
     """A decision that was carried out: the loads it announced, the tokens of its first chunk (0: it loads), and the
-    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one."""
+    copies of the partial tails that it hit; `allotments` has the estimate of its blocks, if there was one, `padding`
+    counts the rows that were added to the chunk."""
 
     decision: Decision
     loads: tuple[Load, ...]
     chunk: int
     copies: tuple[Copy, ...] = ()
     allotments: tuple[Allotment, ...] = ()
+    padding: int = 0
 
 
 class AskAgain(Exception):
@@ -235,7 +238,7 @@ def admit(
     pool: Pool,
     request: Request,
     decision: Decision,
-    budget: int,
+    batch: Batch,
     hidden_states: frozenset[Label],
     being_written: Set[int],
     others: Collection[Request],
@@ -247,12 +250,12 @@ def admit(
         raise EngineAssertion(f"L = {decision.local}, E = {decision.external}, N = {len(request.tokens)}")
     hits = _hits(configuration, decision)
     asynchronous = decision.answer.asynchronous and decision.external > 0
-    chunk, start = 0, decision.resume
+    chunk, padding, start = 0, 0, decision.resume
     if not asynchronous:
         start -= rerun_tokens(configuration, decision.resume)
         if start == len(request.tokens):
             raise EngineAssertion(f"nothing left to run: R = N = {decision.resume}")
-        chunk = chunk_tokens(configuration, request, start, budget)
+        chunk, padding = first_chunk(configuration, request, start, batch)
         if chunk == 0:
             raise PutOff(same_step_state=False)
     for group, table in zip(configuration.groups, hits, strict=True):
@@ -261,12 +264,13 @@ def admit(
         if not group.recurrent and decision.local % group.block and set(table[-1:]) & being_written:
             raise PutOff(same_step_state=True)
     tokens = max(decision.resume, start + chunk)
-    need = Need(tokens, hits, decision.local, decision.resume)
-    expected = estimated(configuration, pool, request, need, others if asynchronous else ())
+    ahead = 0 if asynchronous else configuration.lookahead
+    need = Need(tokens, hits, decision.local, decision.resume, ahead)
+    expected = estimated(configuration, pool, request, need, others if asynchronous else None)
     free = pool
     try:
         pool, request = adopt(configuration, pool, request, hits, decision.local, decision.external)
-        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens)
+        pool, request, copies = extend(configuration, pool, request, decision.resume, tokens, ahead)
     except PoolExhausted:
         allotment(request.name, expected, free, None)
         raise
@@ -282,7 +286,7 @@ def admit(
         transferred=request.transferred.union(_peers(configuration)),
         promises=frozenset(),
     )
-    return pool, request, Admission(decision, loads, chunk, copies, allotments)
+    return pool, request, Admission(decision, loads, chunk, copies, allotments, padding)
 
 
 def _hits(configuration: Configuration, decision: Decision) -> tuple[Table, ...]:

@@ -17,6 +17,7 @@ from model.pool import NULL_BLOCK, Label, Pool
 from model.release import Adoption, Retirement, RunningMark, StateRetirement, TailCopyHold
 from model.request import Request
 from model.retention import is_kept
+from model.speculation import relocate
 from model.values import evolve
 
 
@@ -94,10 +95,11 @@ def _overlooked(configuration: Configuration, group: Group, request: Request, ou
 
 
 def extend(
-    configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int
+    configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int, ahead: int = 0
 ) -> tuple[Pool, Request, tuple[Copy, ...]]:
-    """Give the request room for `tokens` tokens: a recurrent group gets one block, for the state at the end, if it
-    keeps no others. Before that, a partial tail in which the request would write is copied; the copies are returned.
+    """Give the request room for `tokens` tokens, and attention for `ahead` more: a recurrent group gets one block, for
+    the state at the end, if it keeps no others, and scratch blocks behind it the first time; later these move on with
+    the running state. Before that, a partial tail in which the request would write is copied; the copies are returned.
 
     A request that runs keeps its block, for its worker's table only grows; another one goes on in the copy. The chunk
     that follows begins at `start` tokens, and may store a checkpoint in a block of its own.
@@ -110,20 +112,25 @@ def extend(
     took_state = False
     last_state = request.last_state
     for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=True)):
-        missing = max(0, columns_for(tokens, group.block) - len(table))
         sparse = group.recurrent and configuration.state_mode is StateMode.ALIGN
+        scratch = configuration.drafts if sparse else 0
+        columns = columns_for(tokens if group.recurrent else tokens + ahead, group.block)
+        before = len(table)
+        missing = max(0, columns + scratch - before)
         own = reserved(configuration, request, table, start, tokens) if sparse else None
         checkpoint = own or checkpoint
-        nulls = max(0, missing - 1 - (own is not None)) if sparse else 0
-        pool, taken = pool.take(missing - nulls + (index in tails))
+        if sparse and missing:
+            table += (NULL_BLOCK,) * (columns - 1 - (own is not None) - before)
+            table = relocate(pool, table, before, scratch if ran else 0, columns - 1)
+        pool, taken = pool.take(max(0, columns + scratch - len(table)) + (index in tails))
         if index in tails:
             replaces = not (group.recurrent and ran)
             pool, table, copy = copy_tail(pool, table, index, tails[index], taken[0], replaces=replaces)
             copies.append(copy)
-        tables.append(table + (NULL_BLOCK,) * nulls + taken[index in tails :])
+        tables.append(table + taken[index in tails :])
         took_state |= group.recurrent and bool(taken)
-        if group.recurrent and missing and table and configuration.steps_in_flight > 1:
-            last_state = len(table) - 1
+        if group.recurrent and missing and before and configuration.steps_in_flight > 1:
+            last_state = before - 1
     hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
     held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
     pool = pool.touch(held)

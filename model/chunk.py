@@ -9,8 +9,25 @@ from model.configuration import Configuration
 from model.geometry import floor_to
 from model.internal_checkpoint import ends_prefill
 from model.partial_tails import last_boundary, prompt_tail
-from model.release import ChunkGuard
+from model.release import ChunkGuard, DraftPadding
 from model.request import Request
+from model.speculation import Batch, padding_of
+from model.values import evolve
+
+
+def first_chunk(configuration: Configuration, request: Request, start: int, batch: Batch) -> tuple[int, int]:
+    """Tokens that a waiting request runs from `start`, and how many of them pad its only token; no tokens if it has to
+    wait, as a padded chunk does that exceeds the budget."""
+    padding = padding_of(configuration, request, start, batch) if configuration.drafts else 0
+    if not padding:
+        return chunk_tokens(configuration, request, start, batch.budget), 0
+    if 1 + padding > batch.budget:
+        return 0, 0
+    tokens = chunk_tokens(configuration, evolve(request, drafts=padding), start, batch.budget)
+    cut = tokens < 1 + padding
+    if cut and configuration.release.draft_padding is not DraftPadding.BESIDE_DECODING_EVEN_IF_CUT:
+        return min(tokens, 1), 0
+    return tokens, padding
 
 
 def chunk_tokens(configuration: Configuration, request: Request, start: int, budget: int) -> int:

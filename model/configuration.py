@@ -168,6 +168,10 @@ class Configuration:
 
     `steps_in_flight` is how many steps may be planned and not executed yet (vLLM: `max_concurrent_batches`; 2 with
     asynchronous scheduling, as many as stages with pipeline parallelism).
+
+    `drafts` is how many draft tokens a step verifies behind the next token of a request (vLLM:
+    `num_speculative_tokens`); each recurrent group of a request has as many scratch blocks (`num_speculative_blocks`).
+    They come from the draft model if some group holds its layers, else from the text (n-gram).
     """
 
     groups: tuple[Group, ...]
@@ -182,6 +186,7 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    drafts: int = 0
     replay_window: int = 0
     auxiliary_outputs: bool = False
     hash_block: int = attrs.field()
@@ -239,8 +244,14 @@ class Configuration:
     @cached_property
     def most_states(self) -> int:
         """Blocks of one recurrent group that a request holds at a time: the state it came from, and one per step in
-        flight for the state at its end, and a checkpoint."""
-        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None)
+        flight for the state at its end, a checkpoint, and scratch blocks."""
+        return 1 + self.steps_in_flight + (self.checkpoint_alignment is not None) + self.drafts
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens past those of a step for which attention has room, for a draft model writes there (vLLM:
+        `num_lookahead_tokens`)."""
+        return self.drafts if self.has_draft_model else 0
 
     @cached_property
     def chunk_grid(self) -> int | None:
@@ -366,6 +377,23 @@ def _check(configuration: Configuration) -> None:
             raise UnsupportedConfiguration("internal checkpoints are modelled in align mode, by the rules of 0.32")
     if configuration.state_mode is StateMode.ALL and configuration.release.reservation is not Reservation.BY_TAKING:
         raise UnsupportedConfiguration("states in every block are not estimated; use reservation by taking")
+    if configuration.drafts < 0:
+        raise ConfigurationError(f"{configuration.drafts} drafts in a step; use 0 or more")
+    if configuration.budget <= configuration.drafts:
+        raise ConfigurationError(
+            f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
+            "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
+        )
+    if configuration.drafts and (configuration.steps_in_flight > 1 or not plain_states):
+        raise UnsupportedConfiguration(
+            "drafts with several steps in flight, states in every block or internal checkpoints; use one without the "
+            "other"
+        )
+    if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
+        raise UnsupportedConfiguration(
+            f"{configuration.drafts} drafts and Mamba blocks of {configuration.mamba_block} tokens: one step may pass "
+            "two boundaries, and only one state is copied back; use fewer drafts"
+        )
     mamba_blocks = sorted({group.block for group in groups if group.recurrent})
     if len(mamba_blocks) > 1:
         raise ConfigurationError(f"Mamba groups share one block size in vLLM, these have {mamba_blocks}")

@@ -5,25 +5,27 @@ vLLM keeps the `SchedulerOutput` until `update_from_output`; with one step in fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
 from model.admission import Admission
 from model.plan import Chunk, StepPlan, Table
 from model.pool import Label
+from model.values import evolve
 
 
 @attrs.frozen
 class Work:
     """What the scheduler remembers of one chunk: the request's tables when it was planned, the blocks that it published
     then, the labels of recurrent states among them, and whether it `samples`: it runs the last token that was known,
-    or one that was not."""
+    or one that was not. `padding` counts rows that were added without drafts, cut or not (see `DraftPadding`)."""
 
     tables: tuple[Table, ...] = ()
     published: tuple[int, ...] = ()
     states: frozenset[Label] = frozenset()
     samples: bool = False
+    padding: int = 0
 
 
 @attrs.frozen(slots=False)
@@ -36,6 +38,11 @@ class InFlight:
     admissions: tuple[Admission, ...] = ()
     work: Mapping[str, Work] = attrs.Factory(dict)
     freed: tuple[int, ...] = ()
+
+    def without_wiping(self, blocks: Collection[int]) -> InFlight:
+        """The same step, which does not wipe `blocks`."""
+        taken = tuple(block for block in self.plan.taken if block not in blocks)
+        return evolve(self, plan=evolve(self.plan, taken=taken))
 
     @property
     def states(self) -> frozenset[Label]:

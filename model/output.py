@@ -6,56 +6,66 @@ Mirrors `Scheduler.update_from_output`, `_update_request_with_output` and `_drai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from model.allocation import publish
+from model.in_flight import InFlight
 from model.plan import Chunk
+from model.release import AcceptedDrafts
 from model.request import Request, Status
 from model.scheduler import Scheduler, finish
 from model.values import evolve
 
 
-def settle(scheduler: Scheduler) -> tuple[Scheduler, tuple[str, ...]]:
-    """The oldest step in flight has executed: its chunks are in flight no more, and blocks that waited for it are free.
-    Also returns the requests that get a token from it."""
-    step, *younger = scheduler.in_flight
-    scheduler = evolve(scheduler, in_flight=tuple(younger), pool=scheduler.pool.release(step.freed))
-    sampled: list[str] = []
+def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, int]]:
+    """The oldest step in flight has executed, as `step` has it: its chunks are in flight no more, and blocks that
+    waited for it are free. Also returns the requests that get tokens from it, each with how many."""
+    scheduler = evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=scheduler.pool.release(step.freed))
+    sampled: dict[str, int] = {}
     for chunk, work in step.chunks:
         request = scheduler.requests.get(chunk.request)
         if request is None:
             continue
         if work.samples and not (request.stale and request.drop_stale):
-            sampled.append(chunk.request)
-        scheduler = scheduler.with_request(_executed(request, chunk))
-    return scheduler, tuple(sampled)
+            sampled[chunk.request] = 1 + chunk.drafts - chunk.rejected
+        scheduler = scheduler.with_request(_executed(request, chunk, max(chunk.rejected, work.padding)))
+    return scheduler, sampled
 
 
-def _executed(request: Request, chunk: Chunk) -> Request:
-    """The request with one chunk less in flight."""
+def _executed(request: Request, chunk: Chunk, rejected: int) -> Request:
+    """The request with one chunk less in flight, whose last `rejected` tokens do not count."""
     stale = max(0, request.stale - chunk.count)
     return evolve(
-        request, in_flight=request.in_flight - chunk.count, stale=stale, drop_stale=request.drop_stale and stale > 0
+        request,
+        computed=max(0, request.computed - rejected),
+        in_flight=request.in_flight - chunk.count,
+        stale=stale,
+        drop_stale=request.drop_stale and stale > 0,
     )
 
 
-def sample(scheduler: Scheduler, names: Iterable[str]) -> Scheduler:
-    """Each of the requests gets its next token, or ends with its output."""
-    for name in names:
-        scheduler = _sampled(scheduler, scheduler.requests[name])
+def sample(scheduler: Scheduler, sampled: Mapping[str, int]) -> Scheduler:
+    """Each of the requests gets its next tokens, accepted drafts and one more, or ends with its output."""
+    for name, tokens in sampled.items():
+        scheduler = _sampled(scheduler, scheduler.requests[name], tokens)
     return scheduler
 
 
-def _sampled(scheduler: Scheduler, request: Request) -> Scheduler:
-    """What was scheduled before the token was known is published now, also if it is the last one."""
+def _sampled(scheduler: Scheduler, request: Request, tokens: int) -> Scheduler:
+    """What was scheduled before the tokens were known is published now, also if they are the last ones. Drafts for the
+    next step follow."""
+    configuration = scheduler.configuration
+    running = request.status is Status.RUNNING
     longer = evolve(
         request,
-        tokens=request.tokens + request.unsampled[:1],
-        unsampled=request.unsampled[1:],
-        placeholders=max(0, request.placeholders - 1),
+        tokens=request.tokens + request.unsampled[:tokens],
+        unsampled=request.unsampled[tokens:],
+        placeholders=max(0, request.placeholders - tokens),
+        drafts=configuration.drafts if running else 0,
     )
     pool = scheduler.pool
-    if request.placeholders and request.status is Status.RUNNING:
-        pool, longer, _ = publish(scheduler.configuration, pool, longer, longer.computed - longer.in_flight)
+    accepts = configuration.drafts > 0 and configuration.release.accepted_drafts is AcceptedDrafts.AT_ONCE
+    if running and (request.placeholders or accepts):
+        pool, longer, _ = publish(configuration, pool, longer, longer.computed - longer.in_flight)
     scheduler = evolve(scheduler.with_request(longer), pool=pool)
     return scheduler if longer.unsampled else finish(scheduler, request.name)

@@ -110,7 +110,8 @@ class Chunk:
     """One request's share of a step: tokens [computed, computed + count) of `prefix` are run.
 
     `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
-    first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays.
+    first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays. The
+    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong.
     """
 
     request: str
@@ -119,12 +120,19 @@ class Chunk:
     count: int
     starts: bool
     new_blocks: tuple[Table, ...]
+    drafts: int = 0
+    rejected: int = 0
     rerun: int = 0
 
     @property
     def end(self) -> int:
         """Boundary after the chunk, in tokens."""
         return self.computed + self.count
+
+    @property
+    def settled(self) -> int:
+        """Boundary up to which its tokens turn out to be right."""
+        return self.end - self.rejected
 
 
 @attrs.frozen(slots=False)

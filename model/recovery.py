@@ -61,7 +61,9 @@ def _restart_in_place(scheduler: Scheduler, step: InFlight, failed: set[Entry]) 
         if len(configuration.groups) > 1:
             computed = 0
         else:
-            before = request.computed - sum(chunk.count for chunk in step.plan.chunks if chunk.request == name)
+            before = request.computed - sum(
+                chunk.settled - chunk.computed for chunk in step.plan.chunks if chunk.request == name
+            )
             blocks = {block for _, block in failed}
             computed = _first_failed(configuration, request.tables[0], blocks - repeated, before)
             repeated |= blocks & set(request.tables[0])

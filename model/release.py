@@ -1,8 +1,8 @@
 """What changed in the scheduler and the worker between releases, beside the cache-hit policy.
 
 Each field is one rule, and its values are the rules that existed; the defaults are those of the newest release, but for
-`reservation`, for every release estimates, and for `prompt_tail` and `waiting_order`, which are those of 0.28. Only
-switches that something reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
+`reservation`, for every release estimates, and for `waiting_order`, which is that of 0.28. Only switches that something
+reads belong here. A `Configuration` has a release; a policy is chosen apart from it.
 """
 
 from __future__ import annotations
@@ -323,6 +323,30 @@ class JunctionRule(enum.Enum):
     """The longest hit that all full-attention groups share (proposed in vLLM #56142)."""
 
 
+class DraftPadding(enum.Enum):
+    """Whether a waiting request that has one token left to run gets rows without drafts, as many as the others have
+    drafts (`pad_spec_decode`). No prefill may run in the step."""
+
+    RESUMED_OR_BESIDE_DECODING = "resumed_or_beside_decoding"
+    """If it has computed anything, or other requests run in the step (from 0.30)."""
+    BESIDE_DECODING = "beside_decoding"
+    """If other requests run in the step (0.29)."""
+    BESIDE_DECODING_EVEN_IF_CUT = "beside_decoding_even_if_cut"
+    """The same, but where the chunk is cut at a block boundary, the rows that are cut away count as rejected all the
+    same: as many tokens are taken for not computed, of which the recurrent state is not free (0.26 to 0.28)."""
+    NEVER = "never"
+    """Up to 0.25."""
+
+
+class AcceptedDrafts(enum.Enum):
+    """When blocks are cached that accepted drafts complete (`update_from_output`). Steps in flight aside."""
+
+    AT_ONCE = "at_once"
+    """When the step has executed (from 0.33)."""
+    WITH_THE_NEXT_STEP = "with_the_next_step"
+    """When the request runs again, unless its block is out of sight by then (up to 0.32)."""
+
+
 class WindowPublication(enum.Enum):
     """Of which boundaries a sliding window's blocks are cached where hits are fine-grained (`reachable_block_mask`)."""
 
@@ -399,14 +423,20 @@ class Release:
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
+    draft_padding: DraftPadding = DraftPadding.RESUMED_OR_BESIDE_DECODING
+    accepted_drafts: AcceptedDrafts = AcceptedDrafts.AT_ONCE
 
 
 NEWEST = Release()
 
+<<<<<<< HEAD
 REPAIRED = attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
 """The newest release without what is known to be wrong in the rules beside its policy (docs/findings)."""
 
 _AT_032 = Release(junction_retention=JunctionRetention.ITSELF)
+=======
+_AT_032 = Release(junction_retention=JunctionRetention.ITSELF, accepted_drafts=AcceptedDrafts.WITH_THE_NEXT_STEP)
+>>>>>>> main
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
 _AT_029 = attrs.evolve(
@@ -414,11 +444,13 @@ _AT_029 = attrs.evolve(
     replay_boundaries=ReplayBoundaries.PROMPT_END,
     state_retirement=StateRetirement.TO_THE_FIRST_NULL,
     fenced_victim=FencedVictim.PREEMPTED,
+    draft_padding=DraftPadding.BESIDE_DECODING,
 )
 _AT_028 = attrs.evolve(
     _AT_029,
     tail_copy_hold=TailCopyHold.UNTIL_FREED,
     window_publication=WindowPublication.SCHEDULER_BLOCKS,
+    draft_padding=DraftPadding.BESIDE_DECODING_EVEN_IF_CUT,
     sharded_hits=ShardedHits.SCHEDULER_BLOCKS,
     per_group_blocks=PerGroupBlocks.OF_ONE_RANK,
 )
@@ -428,7 +460,12 @@ _AT_027 = attrs.evolve(
     running_mark=RunningMark.NEW_STATE_BLOCK,
 )
 _AT_026 = attrs.evolve(_AT_027, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
-_AT_024 = attrs.evolve(_AT_026, draft_look_ahead=DraftLookAhead.EVERY_KIND, retirement=Retirement.SCHEDULED)
+_AT_024 = attrs.evolve(
+    _AT_026,
+    draft_look_ahead=DraftLookAhead.EVERY_KIND,
+    retirement=Retirement.SCHEDULED,
+    draft_padding=DraftPadding.NEVER,
+)
 _AT_023 = attrs.evolve(_AT_024, adoption=Adoption.GROUP_BY_GROUP, freeing=Freeing.AT_ONCE)
 
 RELEASES: dict[str, Release] = {

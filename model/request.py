@@ -49,7 +49,8 @@ class Request:
     (vLLM: `_inflight_prefills`; see `Reservation`). `transferred` names the peer leaves to which the request was
     announced: their source is used up. `reported` says that its load has ended, and that another leaf has still to
     report one. `promises` are the objects that stores keep for their last answers, as long as these are not used.
-    `checkpoint` is that of its latest chunk.
+    `checkpoint` is that of its latest chunk. `drafts` counts the draft tokens that its next chunk verifies (vLLM:
+    `spec_token_ids`).
 
     With several steps in flight: `placeholders` counts output tokens that are scheduled and not sampled, `in_flight`
     the tokens of chunks in flight, and `stale` those among them that were planned before the request was preempted. The
@@ -89,6 +90,7 @@ class Request:
     stale: int = 0
     drop_stale: bool = False
     last_state: int | None = None
+    drafts: int = 0
     rerun_to: int = 0
 
     @property
@@ -103,8 +105,8 @@ class Request:
 
     @property
     def scheduled_length(self) -> int:
-        """Known tokens and placeholders: what there is to schedule."""
-        return len(self.tokens) + self.placeholders
+        """Known tokens, placeholders and drafts: what there is to schedule."""
+        return len(self.tokens) + self.placeholders + self.drafts
 
     @property
     def ends_in_flight(self) -> bool:

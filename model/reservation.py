@@ -41,22 +41,29 @@ class ReservationTooLow(EngineAssertion):
 
 @attrs.frozen
 class Need:
-    """What a request is to be given: room for `tokens` tokens and, at its admission, `hits`, the hit blocks of `local`
-    tokens, so that it resumes at `resume`. Without `hits` it goes on with the blocks that it has."""
+    """What a request is to be given: room for `tokens` tokens, of attention for `ahead` more, and, at its admission,
+    `hits`, the hit blocks of `local` tokens, so that it resumes at `resume`. Without `hits` it goes on with the blocks
+    that it has."""
 
     tokens: int
     hits: tuple[Table, ...] = ()
     local: int = 0
     resume: int = 0
+    ahead: int = 0
 
 
 def most_blocks(configuration: Configuration, tokens: int) -> int:
     """The most blocks that one request of `tokens` tokens holds at a time: a recurrent group needs the last state, the
-    loaded or hit one included, the running one of each step in flight, and a checkpoint. A partial tail that it hits is
-    held until it is copied."""
+    loaded or hit one included, the running one of each step in flight, and a checkpoint, and scratch blocks. A partial
+    tail that it hits is held until it is copied."""
     sparse = configuration.state_mode is StateMode.ALIGN
+    written = tokens + configuration.drafts
     return sum(
-        min(configuration.most_states if group.recurrent and sparse else tokens, columns_for(tokens, group.block))
+        (
+            min(configuration.most_states, columns_for(written, group.block) + configuration.drafts)
+            if group.recurrent and sparse
+            else columns_for(written + configuration.lookahead, group.block)
+        )
         + (configuration.fine_grained and group.block > configuration.hash_block)
         for group in configuration.groups
     )
@@ -69,13 +76,15 @@ def estimate(configuration: Configuration, pool: Pool, request: Request, need: N
     for index, group in enumerate(configuration.groups):
         hit = need.hits[index] if need.hits else ()
         held = len(hit) + (len(request.tables[index]) if request.tables else 0)
-        columns = columns_for(need.tokens, group.block)
+        columns = columns_for(need.tokens if group.recurrent else need.tokens + need.ahead, group.block)
         copied = int(index in tails or (bool(hit) and need.local % group.block > 0))
         if group.recurrent:
             table = request.tables[index] if request.tables else ()
             start = need.resume if need.hits else request.computed
             stored = checkpoint(configuration, request, table, start, need.tokens) is not None
-            total += _state_blocks(configuration, columns - held, copied, int(stored))
+            missing = columns + configuration.drafts - held
+            first = 0 if request.computed and not request.unmarked else configuration.drafts
+            total += _state_blocks(configuration, missing, copied, int(stored) + first)
         else:
             skipped = columns_out_of_sight(group, need.resume)
             total += max(0, columns - max(skipped, held)) + copied
@@ -84,31 +93,52 @@ def estimate(configuration: Configuration, pool: Pool, request: Request, need: N
     return total
 
 
-def _state_blocks(configuration: Configuration, missing: int, copied: int, stored: int) -> int:
-    """Of a recurrent group: one block for the state at the end, one for a checkpoint, and the copy of a tail."""
+def _state_blocks(configuration: Configuration, missing: int, copied: int, beside: int) -> int:
+    """Of a recurrent group: one block for the state at the end, the copy of a tail, and `beside`, for a checkpoint and,
+    the first time, scratch blocks."""
     if copied:
         missing = max(missing, 0) + 1
     if missing <= 0:
         return 0
-    whole = 1 + copied + stored
+    whole = 1 + copied + beside
     return whole if configuration.release.reservation is Reservation.ESTIMATED_WITH_STATE else min(missing, whole)
 
 
 def reserved(configuration: Configuration, pool: Pool, requests: Iterable[Request]) -> int:
-    """Blocks that unfinished prefills and loads still need, which an asynchronous load must leave free."""
+    """Blocks that unfinished prefills and loads still need, and the first step with drafts after it, which an
+    asynchronous load must leave free."""
+    ahead = _draft_step(configuration)
     return sum(
-        estimate(configuration, pool, request, Need(len(request.tokens))) for request in requests if request.prefilling
+        estimate(configuration, pool, request, Need(len(request.tokens), ahead=ahead))
+        for request in requests
+        if request.prefilling
     )
 
 
+def _draft_step(configuration: Configuration) -> int:
+    """Attention slots of a step with drafts, in tokens, for which asynchronous loads leave room (from 0.31;
+    `_request_remaining_blocks`)."""
+    if not configuration.drafts or configuration.release.reservation is not Reservation.ESTIMATED:
+        return 0
+    return 1 + configuration.drafts + configuration.lookahead
+
+
+def _own_draft_step(configuration: Configuration) -> int:
+    """Blocks of the same step of the loading request itself (`_spec_decode_step_blocks`, as of 0.32)."""
+    ahead = _draft_step(configuration)
+    return sum(columns_for(ahead, group.block) for group in configuration.groups if not group.recurrent)
+
+
 def estimated(
-    configuration: Configuration, pool: Pool, request: Request, need: Need, others: Iterable[Request] = ()
+    configuration: Configuration, pool: Pool, request: Request, need: Need, others: Iterable[Request] | None = None
 ) -> int | None:
-    """The estimate, None if there is none. Raises PoolExhausted if fewer blocks are free, those for `others` aside."""
+    """The estimate, None if there is none. Raises PoolExhausted if fewer blocks are free. With `others` the request
+    loads asynchronously: what they still need does not count as free, nor does the first step of the request."""
     if configuration.release.reservation is Reservation.BY_TAKING:
         return None
     blocks = estimate(configuration, pool, request, need)
-    if blocks > len(pool.free) - reserved(configuration, pool, others):
+    spared = 0 if others is None else reserved(configuration, pool, others) + _own_draft_step(configuration)
+    if blocks > len(pool.free) - spared:
         raise PoolExhausted(f"{blocks} blocks estimated, {len(pool.free)} free")
     return blocks
 

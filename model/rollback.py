@@ -13,6 +13,7 @@ from model.internal_checkpoint import checkpoint_of
 from model.plan import Chunk, Entry, entries_of
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
+from model.speculation import copy_back, draft_states
 from model.values import evolve
 
 
@@ -85,6 +86,10 @@ def _written(configuration: Configuration, chunk: Chunk, work: Work) -> set[Entr
 def _columns_written(configuration: Configuration, chunk: Chunk, group: Group) -> tuple[int, ...]:
     if not group.recurrent:
         return tuple(columns_written(chunk.computed, chunk.end, group.block, recurrent=False))
+    if chunk.drafts:
+        saved = copy_back(chunk, group.block)
+        rows = tuple(column for _, column in draft_states(chunk, group.block))
+        return rows if saved is None else (saved.destination, *rows)
     states = configuration.written_states(chunk.computed, chunk.end)
     stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
     columns = tuple(column_ending_at(boundary, group.block) for boundary in states)

@@ -12,7 +12,7 @@ from model import saving
 from model.adjustment import outputs_of, rerun_tokens
 from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
-from model.chunk import chunk_tokens
+from model.chunk import chunk_tokens, first_chunk
 from model.geometry import columns_for
 from model.in_flight import InFlight, Work
 from model.plan import Chunk, Copy, Load, Save, StepPlan, Table
@@ -29,7 +29,8 @@ from model.release import (
 )
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
-from model.scheduler import Scheduler, fenced, preempt, without
+from model.scheduler import Scheduler, fenced, fences, preempt, without
+from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
 from model.values import evolve
 
@@ -80,6 +81,9 @@ class Step:
         self.preempted: list[str] = []
         self.allotments: list[Allotment] = []
         self.assertion = ""
+        self.ran = False
+        self.prefills = False
+        """Whether running requests were scheduled, and prefills among them."""
 
     def run_running(self) -> None:
         """Each running request gets its chunk; if the pool is exhausted the last one in line is preempted."""
@@ -96,6 +100,7 @@ class Step:
             copies = self._make_room(name, request.computed + count)
             if copies is None:
                 return
+            self.ran, self.prefills = True, self.prefills or not request.drafts
             extended = self.scheduler.requests[name].tables
             grown = [table[len(old) :] for table, old in zip(extended, request.tables, strict=True)]
             for copy in copies:
@@ -131,9 +136,10 @@ class Step:
     def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
         """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
         configuration, before = self.scheduler.configuration, self.scheduler.pool
-        expected = estimated(configuration, before, request, Need(tokens))
+        ahead = configuration.lookahead
+        expected = estimated(configuration, before, request, Need(tokens, ahead=ahead))
         try:
-            pool, extended, copies = extend(configuration, before, request, request.computed, tokens)
+            pool, extended, copies = extend(configuration, before, request, request.computed, tokens, ahead)
         except PoolExhausted:
             allotment(request.name, expected, before, None)
             raise
@@ -241,14 +247,14 @@ class Step:
             self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             if request.status is Status.LOADING:
                 return True
-        count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
+        count, padding = first_chunk(self.scheduler.configuration, request, request.computed, self._batch)
         if count == 0:
             raise PutOff(same_step_state=False)
         pool, request, copies = self._extended(request, max(request.rerun_to, request.computed + count))
         known = len(request.text)
         if self.scheduler.configuration.release.resumption is Resumption.AS_NEW:
             known = request.prompt_length
-        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known)
+        self._run(pool, evolve(request, status=Status.RUNNING), count, copies, known, padding)
         return False
 
     def _admit_new(self, name: str) -> bool:
@@ -269,7 +275,7 @@ class Step:
                 self.scheduler.pool,
                 request,
                 decision,
-                self.budget,
+                self._batch,
                 self.hidden_states,
                 self.being_written,
                 self.scheduler.requests.values(),
@@ -289,25 +295,33 @@ class Step:
             return True
         if admission.loads:
             self._note_writes(request, decision.local, decision.resume)
-        self._run(pool, request, admission.chunk, admission.copies, len(request.text))
+        self._run(pool, request, admission.chunk, admission.copies, len(request.text), admission.padding)
         return False
+
+    @property
+    def _batch(self) -> Batch:
+        """What the step can still do for a request that waits."""
+        return Batch(self.budget, runs=self.ran, prefills=self.prefills)
 
     @property
     def _reserves(self) -> bool:
         """Whether blocks are kept free for prefills that have begun."""
         return self.scheduler.configuration.release.reservation is not Reservation.BY_TAKING
 
-    def _run(self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int) -> None:
-        """Let the request run `count` tokens; the worker is told the first `known` tokens of its text."""
+    def _run(
+        self, pool: Pool, request: Request, count: int, copies: tuple[Copy, ...], known: int, padding: int
+    ) -> None:
+        """Let the request run `count` tokens, `padding` of them without drafts; the worker is told the first `known`
+        tokens of its text."""
         if count < request.uncomputed:
             request = evolve(request, prefilling=self._reserves)
         self.scheduler = evolve(
             self.scheduler.with_request(request), pool=pool, running=(*self.scheduler.running, request.name)
         )
         self._note_copies(copies)
-        self._plan_chunk(request.name, count, request.tables, known)
+        self._plan_chunk(request.name, count, request.tables, known, padding)
 
-    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int) -> None:
+    def _plan_chunk(self, name: str, count: int, new_blocks: tuple[Table, ...], known: int, padding: int = 0) -> None:
         """Plan the chunk and publish its blocks at once, before they are written (vLLM publishes in `schedule`)."""
         before = self.scheduler.requests[name]
         pool, request, states = publish(
@@ -315,6 +329,7 @@ class Step:
         )
         self._hide(states)
         end = request.computed + count
+        drafts = max(0, end - len(request.tokens) - request.placeholders)
         chunk = Chunk(
             request=name,
             prefix=(request.text[:known] + (UNKNOWN_TOKEN,) * end)[:end],
@@ -322,6 +337,8 @@ class Step:
             count=count,
             starts=not request.started,
             new_blocks=new_blocks,
+            drafts=drafts,
+            rejected=min(drafts, padding),
             rerun=max(0, min(count, request.rerun_to - request.computed)),
         )
         self.chunks.append(chunk)
@@ -329,10 +346,13 @@ class Step:
         self.scheduler = saving.tell(self.scheduler, chunk)
         self._plan_saves(request, chunk.end, states)
         self.budget -= count
-        request = evolve(request, computed=request.computed + count, in_flight=request.in_flight + count, started=True)
+        request = evolve(
+            request, computed=request.computed + count, in_flight=request.in_flight + count, started=True, drafts=0
+        )
         labelled = zip(self.scheduler.pool.labels, pool.labels, strict=True)
         blocks = tuple(block for block, (old, new) in enumerate(labelled) if old != new)
-        self.work[name] = Work(request.tables, blocks, states, samples=request.computed >= len(request.tokens))
+        samples = request.computed >= len(request.tokens)
+        self.work[name] = Work(request.tables, blocks, states, samples, padding)
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
             request = evolve(request, placeholders=request.placeholders + 1)
         self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
@@ -346,13 +366,14 @@ class Step:
             self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:
-        # Group after group, as the managers hand them over; what was held for the copies is free again.
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
                 self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
+        # Group after group, as the managers hand them over.
         copies = sorted(self.copies, key=lambda copy: copy.group)
-        pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
+        held = tuple(block for copy in copies for block in (copy.source, copy.destination))
+        pool, freed, copied = self._after_copies(held)
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for load in self.loads if not load.asynchronous),
@@ -362,10 +383,11 @@ class Step:
             saves=tuple(self.saves.values()),
         )
         pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
-        step = InFlight(plan, tuple(self.admissions), self.work)
+        step = InFlight(plan, tuple(self.admissions), self.work, freed)
         planned = evolve(
             self.scheduler,
             dropped=(),
+            copied=copied,
             pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
@@ -379,3 +401,13 @@ class Step:
             allotments=tuple(self.allotments),
             assertion=self.assertion,
         )
+
+    def _after_copies(self, held: Table) -> tuple[Pool, Table, Table]:
+        """What was held for the copies is free again, where blocks wait for steps in flight only once the first step
+        that runs something has executed (`_free_cow_retained_blocks`): the pool, what waits for this step, and what
+        waits for a later one."""
+        configuration = self.scheduler.configuration
+        if configuration.steps_in_flight == 1 or not fences(configuration):
+            return self.scheduler.pool.release(held), (), ()
+        waiting = self.scheduler.copied + held
+        return (self.scheduler.pool, waiting, ()) if self.chunks else (self.scheduler.pool, (), waiting)

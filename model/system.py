@@ -32,7 +32,6 @@ from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
-from model.in_flight import InFlight
 from model.loading import lacks_objects, writes_of
 from model.objects import evict_object, reset_stores
 from model.plan import Load, Save, StepPlan
@@ -42,6 +41,7 @@ from model.recovery import recover
 from model.request import Request, Status
 from model.reservation import Allotment, most_blocks
 from model.scheduler import Scheduler
+from model.speculation import with_drafts_verified
 from model.step import schedule
 from model.store_rules import MissingObject
 from model.tokens import Prefix, tokens_of
@@ -232,17 +232,19 @@ def _execute(system: System, action: Step | Execute | Drain) -> tuple[System, Ob
         raise IllegalAction("no step is in flight; schedule one first")
     step = system.scheduler.in_flight[0]
     loads = tuple(_failing(load, action, system.worker) for load in step.plan.loads)
-    step = evolve(step, plan=evolve(step.plan, loads=loads))
+    plan = with_drafts_verified(evolve(step.plan, loads=loads), action, system.texts)
+    step = evolve(step, plan=plan)
     plan = working.as_run(system.configuration, system.worker, step.plan, system.texts)
     announced = (load for admission in step.admissions for load in admission.loads)
     scheduler, flushed = saving.before_step(system.scheduler, plan, announced)
     worker, execution = working.execute(system.configuration, working.save(system.worker, flushed), plan)
-    scheduler, sampled = output.settle(scheduler)
+    scheduler, sampled = output.settle(scheduler, step)
     recovered = recover(scheduler, step)
     scheduler, saved = saving.announce(recovered.scheduler, step.plan.saves, recovered.rolled_back)
     worker = working.save(worker, saved)
-    sampled = () if recovered.assertion else sampled
-    scheduler = output.sample(scheduler, (name for name in sampled if name not in recovered.rolled_back))
+    if not recovered.assertion:
+        kept = {name: tokens for name, tokens in sampled.items() if name not in recovered.rolled_back}
+        scheduler = output.sample(scheduler, kept)
     assertion = system.assertion or recovered.assertion
     after = evolve(system, scheduler=scheduler, worker=worker, assertion=assertion)
     observation = Observation(
@@ -328,13 +330,8 @@ def _end_load(system: System, action: EndLoad) -> System:
         written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
     # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
-    in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
+    in_flight = tuple(step.without_wiping(written) for step in scheduler.in_flight)
     return evolve(system, scheduler=evolve(scheduler, in_flight=in_flight), worker=worker)
-
-
-def _without_wiping(step: InFlight, blocks: set[int]) -> InFlight:
-    taken = tuple(block for block in step.plan.taken if block not in blocks)
-    return evolve(step, plan=evolve(step.plan, taken=taken))
 
 
 def _preempt_last(system: System) -> System:

@@ -1,9 +1,9 @@
 """The worker side, the ground truth: executes step plans on the shadow memory as a GPU worker would.
 
 Mirrors `GPUModelRunner.execute_model` and `preprocess_mamba` (vllm/v1/worker/gpu_model_runner.py, mamba_utils.py; align
-mode). Order within a step: requests dropped, taken blocks wiped, partial tails copied (`copy_kv_cache_blocks_inplace`,
-which reads every source before it writes), tables updated, recurrent pre-copy and synchronous loads (which of them
-first: `WorkerOrder`), forward.
+mode); what drafts need beside that is in `model/speculation.py`. Order within a step: requests dropped, taken blocks
+wiped, partial tails copied (`copy_kv_cache_blocks_inplace`, which reads every source before it writes), tables updated,
+recurrent pre-copy and synchronous loads (which of them first: `WorkerOrder`), forward, accepted states copied back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, Recur
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
 from model.release import RunnerPosition
+from model.speculation import accepted_offset, copy_back, draft_states
 from model.tokens import UNKNOWN_TOKEN, Prefix
 from model.values import evolve
 
@@ -31,7 +32,8 @@ class Mirror:
 
     The scheduler nulls columns without telling the worker, so old columns may name blocks that others own by now.
     `sound` is false if its last chunk read wrongly; then each later one does, for it reads what that one wrote, and
-    `load_failed` says that this began with a load that failed. `computed` is how far it has run, in tokens.
+    `load_failed` says that this began with a load that failed. `computed` is how far it has run, in tokens. The state
+    lies `offset` columns behind the running one, for so many drafts of the last chunk were right.
     """
 
     tables: tuple[Table, ...]
@@ -39,6 +41,7 @@ class Mirror:
     sound: bool = True
     load_failed: bool = False
     computed: int = 0
+    offset: int = 0
 
     def block(self, group: int, column: int) -> int:
         """Block in a column; a column that the table does not have reads as null (tables are padded with zeros)."""
@@ -69,7 +72,8 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
     for chunk in plan.chunks:
         computed = chunk.computed if chunk.starts else worker.mirrors[chunk.request].computed
         end = computed + chunk.count
-        prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:end]
+        right = end - chunk.rejected
+        prefix = (texts[chunk.request] + (UNKNOWN_TOKEN,) * end)[:right] + (UNKNOWN_TOKEN,) * chunk.rejected
         chunks.append(evolve(chunk, computed=computed, prefix=prefix))
     return evolve(plan, chunks=tuple(chunks))
 
@@ -122,9 +126,18 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
     written = {
         mirror.block(index, column)
         for index, group in enumerate(configuration.groups)
-        for column in columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
+        for column in _written_columns(chunk, group)
     }
     return written - {NULL_BLOCK}
+
+
+def _written_columns(chunk: Chunk, group: Group) -> Iterator[int]:
+    yield from columns_written(chunk.computed + chunk.rerun, chunk.end, group.block, group.recurrent)
+    if group.recurrent and chunk.drafts:
+        yield from (column for _, column in draft_states(chunk, group.block))
+        saved = copy_back(chunk, group.block)
+        if saved is not None:
+            yield saved.destination
 
 
 def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
@@ -187,7 +200,7 @@ class _Execution:
             source = self.sources[chunk.request]
             for group, block in self._recurrent_groups():
                 destination = column_ending_at(chunk.end, block)
-                if source is None or source == destination:
+                if source is None or destination in (source, mirror.running_column):
                     continue
                 read = mirror.block(group, source)
                 content = self.memory.read(read)
@@ -225,9 +238,13 @@ class _Execution:
 
     def _end_chunk(self, chunk: Chunk, *, sound: bool) -> None:
         mirror = self.mirrors[chunk.request]
-        running_column = None
+        running_column, offset = None, 0
         for group, block in self._recurrent_groups():
             running_column = column_ending_at(chunk.end, block)
+            if chunk.drafts:
+                self._write_draft_states(chunk, group, block, sound=sound)
+                offset = accepted_offset(chunk, block)
+                continue
             for boundary in self.configuration.written_states(chunk.computed, chunk.end):
                 state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, column_ending_at(boundary, block)), state)
@@ -236,13 +253,24 @@ class _Execution:
                 state = RecurrentState(group, chunk.prefix[: stored.boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, stored.column), state)
         failed = not sound and (self._load_failed(chunk) or (mirror.load_failed and not chunk.starts))
-        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.end)
+        self.mirrors[chunk.request] = Mirror(mirror.tables, running_column, sound, failed, chunk.settled, offset)
+
+    def _write_draft_states(self, chunk: Chunk, group: int, block: int, *, sound: bool) -> None:
+        """A state per row and, once it is known which drafts are right, the copy of one."""
+        mirror = self.mirrors[chunk.request]
+        for boundary, column in draft_states(chunk, block):
+            state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
+            self.memory = self.memory.write(mirror.block(group, column), state)
+        saved = copy_back(chunk, block)
+        if saved is not None:
+            accepted = self.memory.read(mirror.block(group, saved.source))
+            self.memory = self.memory.write(mirror.block(group, saved.destination), accepted)
 
     def _outcome(self, chunk: Chunk, *, sound: bool) -> ChunkOutcome:
         return ChunkOutcome(
             request=chunk.request,
             computed=chunk.computed,
-            end=chunk.end,
+            end=chunk.settled,
             starts=chunk.starts,
             sound=sound,
             copied=tuple(group for request, group in self.copies if request == chunk.request),
@@ -255,12 +283,15 @@ class _Execution:
         return any(load.fails or load.failed_blocks for load in loads)
 
     def _bad_state_reads(self, chunk: Chunk) -> Iterator[BadRead]:
-        """The state the chunk starts from is read in the column where it ends; a wrong one was perhaps copied there."""
+        """The state the chunk starts from is read in the column where it ends, or behind that if it was left there by a
+        draft; a wrong one was perhaps copied there."""
         if chunk.computed == 0:
             return
         mirror = self.mirrors[chunk.request]
         for group, block in self._recurrent_groups():
             column = column_ending_at(chunk.end, block)
+            if column == mirror.running_column:
+                column += mirror.offset
             read = mirror.block(group, column)
             needed, found = RecurrentState(group, chunk.prefix[: chunk.computed]), self.memory.read(read)
             if read != NULL_BLOCK and self.memory.holds(read, needed):
@@ -304,7 +335,7 @@ class _Execution:
     def _lost_writes(self, chunk: Chunk) -> Iterator[LostWrite]:
         mirror = self.mirrors[chunk.request]
         for group, spec in enumerate(self.configuration.groups):
-            for column in columns_written(chunk.computed + chunk.rerun, chunk.end, spec.block, spec.recurrent):
+            for column in dict.fromkeys(_written_columns(chunk, spec)):
                 if mirror.block(group, column) == NULL_BLOCK:
                     yield LostWrite(chunk.request, group, column)
 
@@ -321,7 +352,9 @@ def _source_column(configuration: Configuration, mirror: Mirror, chunk: Chunk) -
     block = configuration.resume_block
     if chunk.computed == 0 or block is None:
         return None
-    return column_ending_at(chunk.computed, block) if mirror.running_column is None else mirror.running_column
+    if mirror.running_column is None:
+        return column_ending_at(chunk.computed, block)
+    return mirror.running_column + mirror.offset
 
 
 def _columns_of(chunk: Chunk, group: int, block: int, start: int, end: int) -> Iterator[tuple[int, AttentionKV]]:

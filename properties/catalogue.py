@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from properties.events import adjustments, hits, in_flight, loads, retention, tails
+from properties.events import adjustments, hits, in_flight, loads, retention, speculation, tails
 from properties.events import blocks as block_events
 from properties.events import stores as store_events
 from properties.invariant import Invariant, Kind, Setting, Sometimes, Status
@@ -17,7 +17,7 @@ INVARIANTS: dict[str, Invariant] = {
 
 EVENTS: dict[str, Sometimes] = {
     entry.id: entry
-    for theme in (hits, loads, adjustments, block_events, retention, tails, store_events, in_flight)
+    for theme in (hits, loads, adjustments, block_events, retention, tails, store_events, in_flight, speculation)
     for entry in theme.ENTRIES
 }
 """Id -> event of kind SOMETIMES."""

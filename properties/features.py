@@ -28,6 +28,8 @@ class Feature(enum.Enum):
     """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""
+    SPECULATION = "speculative decoding"
+    """Steps verify drafts, of the draft model if there is one, and states of drafts lie in scratch blocks."""
     SKIPPED_READING = "skipped reading"
     """Some requests are not to read the prefix cache."""
     AUXILIARY_OUTPUTS = "auxiliary outputs"

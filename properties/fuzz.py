@@ -75,7 +75,7 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS, Feature.SPECULATION}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),

@@ -24,6 +24,7 @@ from model.actions import (
     Execute,
     FailedBlock,
     Preempt,
+    RejectedDrafts,
     Reset,
     Schedule,
     Step,
@@ -43,12 +44,11 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
-from properties.strategies import MOST_OUTPUT, answers, configurations, cut, longest_text, prompts
+from properties.strategies import answers, configurations, cut, longest_text, most_output, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
 
 _RARELY = st.sampled_from([False, False, True])
-_OUTPUTS = st.integers(1, MOST_OUTPUT)
 
 MOST_REQUESTS = 6
 """Requests that arrive in one run."""
@@ -203,7 +203,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         assert self.configuration is not None
         number = len(self.texts) + 1
         prompt = data.draw(prompts(self.configuration, tuple(self.texts.values()), f"t{number}"))
-        output = (Segment(f"o{number}", data.draw(_OUTPUTS)),)
+        output = (Segment(f"o{number}", data.draw(st.integers(1, most_output(self.configuration)))),)
         self.texts[f"r{number}"] = prompt + output
         skips = Feature.SKIPPED_READING in self.campaign.features and data.draw(_RARELY)
         self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration)), skips))
@@ -296,8 +296,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @precondition(lambda self: self._alive and self._objects())
     @rule(data=st.data())
     def evict_object(self, data: st.DataObject) -> None:
-        """A store loses one object, whatever else it has of the same prefix."""
-        self._act(data.draw(st.sampled_from(self._objects())))
+        """A store loses one object, or one of two ranks its part, whatever else it has of the same prefix."""
+        self._act(attrs.evolve(data.draw(st.sampled_from(self._objects())), rank=len(self.actions) % 2))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
     @rule(data=st.data())
@@ -415,6 +415,24 @@ class InFlightMachine(EngineMachine):
         self._act(Schedule())
 
 
+class SpeculationMachine(EngineMachine):
+    """A run in which steps may verify drafts."""
+
+    @precondition(lambda self: self._alive and any(self._drafts.values()))
+    @rule(data=st.data())
+    def reject_drafts(self, data: st.DataObject) -> None:
+        """A step in which some drafts are wrong; in others all are right, as far as the output goes."""
+        wrong = [
+            RejectedDrafts(name, data.draw(st.integers(0, drafts))) for name, drafts in self._drafts.items() if drafts
+        ]
+        self._act(Step(rejected=tuple(each for each in wrong if each.drafts)))
+
+    @property
+    def _drafts(self) -> dict[str, int]:
+        assert self.system is not None
+        return {name: request.drafts for name, request in self.system.scheduler.requests.items()}
+
+
 def has_gone_wrong(observation: Observation) -> bool:
     """Whether something wrong was computed, cached or stored: what follows would only be its consequence."""
     computed = observation.execution.chunks if observation.execution is not None else ()
@@ -425,8 +443,12 @@ def has_gone_wrong(observation: Observation) -> bool:
 
 def machine_for(campaign: Campaign) -> type[EngineMachine]:
     """The machine class of a campaign."""
-    base = InFlightMachine if Feature.STEPS_IN_FLIGHT in campaign.features else EngineMachine
-    return type("EngineRun", (base,), {"campaign": campaign})
+    machines: dict[Feature, type[EngineMachine]] = {
+        Feature.STEPS_IN_FLIGHT: InFlightMachine,
+        Feature.SPECULATION: SpeculationMachine,
+    }
+    bases = tuple(machine for feature, machine in machines.items() if feature in campaign.features)
+    return type("EngineRun", bases or (EngineMachine,), {"campaign": campaign})
 
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:

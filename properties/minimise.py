@@ -69,6 +69,8 @@ def _simpler_configurations(trace: Trace) -> Iterator[tuple[Configuration, tuple
         )
         without = tuple(action for action in plain if not isinstance(action, Execute))
         yield attrs.evolve(configuration, steps_in_flight=1), without
+    if configuration.drafts:
+        yield attrs.evolve(configuration, drafts=configuration.drafts - 1), trace.actions
     whole = sum(segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt)
     if configuration.budget < whole:
         yield attrs.evolve(configuration, budget=whole), trace.actions
@@ -114,6 +116,9 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
         case Step(failed_blocks=blocks) | Execute(failed_blocks=blocks) if blocks:
             for position in range(len(blocks)):
                 yield attrs.evolve(action, failed_blocks=blocks[:position] + blocks[position + 1 :])
+        case Step(rejected=rejected) if rejected:
+            for position in range(len(rejected)):
+                yield attrs.evolve(action, rejected=rejected[:position] + rejected[position + 1 :])
         case Schedule():
             yield Step(budget=action.budget)
         case Drain():

@@ -31,6 +31,15 @@ MOST_OUTPUT = 3
 """Most output tokens of a request."""
 
 
+MOST_DRAFTS = 3
+"""Most drafts of a step."""
+
+
+def most_output(configuration: Configuration) -> int:
+    """Most output tokens of a request: more where a step may sample several."""
+    return MOST_OUTPUT + configuration.drafts
+
+
 def longest_text(configuration: Configuration) -> int:
     """Most tokens of one request, prompt and output."""
     return LONGEST_TEXT * configuration.scheduler_block
@@ -172,6 +181,10 @@ def configurations(
     if Feature.SPARSE_RETENTION in features:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
+    if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
+        most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
+        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
         "scheduler block": scratch.scheduler_block,
@@ -180,7 +193,7 @@ def configurations(
         "3": 3 * unit,
         "2 and 1 token": 2 * unit + 1,
     }
-    budget = budgets[draw(_BUDGETS)]
+    budget = max(budgets[draw(_BUDGETS)], 1 + scratch.drafts)
     pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(_POOLS) // 4
     return attrs.evolve(
         scratch,
@@ -221,7 +234,7 @@ def prompts(
 ) -> tuple[Segment, ...]:
     """A prefix of an earlier request's text, cut anywhere or on a boundary, then mostly new tokens called `text`."""
     unit = configuration.hash_block
-    longest = longest_text(configuration) - MOST_OUTPUT
+    longest = longest_text(configuration) - most_output(configuration)
     shared: tuple[Segment, ...] = ()
     shares = draw(_MOSTLY)
     if earlier and shares:

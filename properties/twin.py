@@ -47,6 +47,8 @@ class TwinRequest:
 
     tables: tuple[Table, ...]
     running_column: int | None = None
+    behind: int = 0
+    """Columns from the running one to that of the last accepted draft, whose state the next chunk starts from."""
 
 
 @attrs.frozen
@@ -100,8 +102,9 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
                 run.run_upper(position)
     for run in runs:
         run.write_states()
-        column = run.ending_column
-        requests[run.chunk.request] = attrs.evolve(requests[run.chunk.request], running_column=column)
+        behind = run.keep_accepted()
+        ended = attrs.evolve(requests[run.chunk.request], running_column=run.ending_column, behind=behind)
+        requests[run.chunk.request] = ended
     outputs = {run.chunk.request: tuple(run.outputs) for run in runs}
     return attrs.evolve(state, cells=blocks.frozen(), requests=requests), outputs
 
@@ -206,6 +209,9 @@ class _Run:
         stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
         if stored is not None:
             self.columns[stored.boundary] = stored.column
+        if chunk.drafts:
+            last = column_ending_at(chunk.end, block)
+            self.columns = {chunk.end - chunk.drafts + row: last + row for row in range(1 + chunk.drafts)}
         self.attended_lower: list[tuple[int, ...]] = []
 
     @property
@@ -223,7 +229,7 @@ class _Run:
                 source = column_ending_at(self.chunk.computed, self.resume_block)
             destination = column_ending_at(self.chunk.end, group.block)
             if source != destination:
-                yield self._block(index, source), self._block(index, destination)
+                yield self._block(index, source + self.request.behind), self._block(index, destination)
 
     def start(self) -> None:
         """Read the states the chunk starts from, and run the lower recurrence."""
@@ -276,6 +282,23 @@ class _Run:
             for boundary, state in written.items():
                 self.blocks.fill(self._block(index, self.columns[boundary]), state)
 
+    def keep_accepted(self) -> int:
+        """Copy the state at the last block boundary among those that drafts left to the column that ends there. Returns
+        how many columns behind the running one the last accepted state stays."""
+        chunk, behind = self.chunk, self.chunk.drafts - self.chunk.rejected
+        if not chunk.drafts:
+            return 0
+        for index, group in self.recurrent.items():
+            reached = chunk.settled // group.block * group.block
+            source = self.columns.get(reached)
+            if source is None:
+                continue
+            destination = reached // group.block - 1
+            self.blocks.paste(self._block(index, destination), self.blocks.copy(self._block(index, source)))
+            if destination == self.ending_column:
+                behind = 0
+        return behind
+
     def _see_computed(self, layers: Mapping[int, Attention], level: int) -> None:
         for index, layer in layers.items():
             for position in range(self.attention[index].sees_from(self.chunk.computed), self.chunk.computed):
@@ -285,6 +308,8 @@ class _Run:
         if self.chunk.computed == 0:
             return START
         column = column_ending_at(self.chunk.end, self.recurrent[group].block)
+        if column == self.request.running_column:
+            column += self.request.behind
         return self.blocks.read_state(self._block(group, column))
 
     def _read_kv(self, group: int, position: int) -> Pair:

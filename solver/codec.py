@@ -15,6 +15,7 @@ A code leaves out what no later action and no property can tell apart. Each omis
 - The loads of a request whose load has ended: they were executed.
 - Stores, their objects, and which peers were used, and reports of loads that were assigned to others: there are none, a
   scope with such leaves is refused.
+- Drafts, and where the last accepted one left the state: there are none, a scope with drafts is refused.
 - The junction of a request that has passed it, or that will be looked up before it runs: the lookup sets it anew.
 
 With `sort_blocks`, blocks are renamed in the order in which tables and then the free queue mention them: the model

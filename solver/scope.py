@@ -55,10 +55,16 @@ class Scope:
         configuration = self.configuration
         chunked = any(group.chunk is not None for group in configuration.groups)
         every_state = configuration.state_mode is StateMode.ALL or configuration.checkpoint_alignment is not None
-        if configuration.has_draft_model or configuration.retention is not None or chunked or every_state:
+        if (
+            configuration.has_draft_model
+            or configuration.retention is not None
+            or chunked
+            or every_state
+            or configuration.drafts
+        ):
             raise ScopeError(
-                f"scope {self.name}: the exhaustive search does not know draft models, sparse retention, chunked local "
-                "attention, states in every block and internal checkpoints; use fuzz"
+                f"scope {self.name}: the exhaustive search does not know draft models, drafts, sparse retention, "
+                "chunked local attention, states in every block and internal checkpoints; use fuzz"
             )
         connector = self.configuration.connector
         for leaf in () if connector is None else leaves_of(connector):

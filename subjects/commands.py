@@ -79,6 +79,8 @@ class Commands:
                     },
                     "skip_reading": action.skip_reading,
                 }
+            case Step(rejected=rejected) if rejected:
+                return {"budget": action.budget, "rejected": {each.request: each.drafts for each in rejected}}
             case Step() | Drain() | Schedule():
                 return {"budget": action.budget}
             case Evict():

@@ -21,9 +21,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 PROTOCOL = 2
+NO_DRAFT = -1
+"""Token of a row that is added without a draft."""
+DRAFT = 5
+"""Token that stands for any draft: whether it is right is told when the step is executed."""
 OPT = {
     "architectures": ["OPTForCausalLM"],
     "model_type": "opt",
@@ -146,10 +151,32 @@ class Vllm:
                     shapes=((1,),),
                     dtypes=(self.torch.float32,),
                     mamba_cache_mode=group["mode"],
+                    num_speculative_blocks=group["scratch"],
                     num_prefill_checkpoint_blocks=int(group["checkpoint"] is not None),
                     prefill_checkpoint_alignment=group["checkpoint"],
                 )
         raise ValueError(f"a group of unknown kind {group['kind']!r}")
+
+    @staticmethod
+    def speculative_config(drafts: int, draft_model: bool) -> Any:
+        """What the scheduler reads of a `SpeculativeConfig`: of MTP or EAGLE with a `draft_model`, else of n-gram."""
+        if not drafts:
+            return None
+        no = ("parallel_drafting", "enable_adaptive_verification", "disable_padded_drafter_batch")
+        never = ("use_dflash", "use_dspark", "use_multi_module_mtp", "uses_draft_model")
+        return SimpleNamespace(
+            method="mtp" if draft_model else "ngram_gpu",
+            num_speculative_tokens=drafts,
+            num_speculative_tokens_per_batch_size=None,
+            max_num_new_slots_for_drafting=0,
+            disable_eagle_block_drop=False,
+            disable_lookahead_block_hashes=True,
+            use_eagle=lambda: draft_model,
+            use_eagle_block_drop=lambda: draft_model,
+            needs_eagle_block_drop=lambda: draft_model,
+            **dict.fromkeys(no, False),
+            **dict.fromkeys(never, lambda: False),
+        )
 
     @contextlib.contextmanager
     def draft_model(self, present: bool) -> Iterator[None]:
@@ -209,6 +236,11 @@ def leaf_class(base: Any) -> Any:
         @property
         def supports_divergent_local_hybrid_hits(self) -> bool:
             return bool(self.claims)
+
+        @property
+        def requires_kv_delivery(self) -> bool:
+            # A cache: what it does not save is only missed. Else output in flight is dropped at each preemption.
+            return False
 
         def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
             script = SCRIPTS.get((self.name, request.request_id), [[0, False]])
@@ -276,6 +308,7 @@ class Engine:
         steps_in_flight: int = 1,
         load_failure: str = "recompute",
         retention: int | None = None,
+        drafts: int = 0,
         replay_window: int = 0,
         auxiliary_outputs: bool = False,
     ) -> dict[str, Any]:
@@ -297,6 +330,8 @@ class Engine:
         if mamba_blocks and hasattr(cache, "mamba_block_size"):
             cache.mamba_block_size = mamba_blocks[0]
         config.kv_transfer_config = vllm.transfer_config(connector, load_failure)
+        draft_model = any(group["draft"] for group in groups)
+        config.speculative_config = vllm.speculative_config(drafts, draft_model)
         config.scheduler_config.async_scheduling = steps_in_flight > 1
         if config.max_concurrent_batches != steps_in_flight:
             raise ValueError(f"{steps_in_flight} steps in flight; this release has {config.max_concurrent_batches}")
@@ -316,7 +351,7 @@ class Engine:
             vllm.managers.register_all_kvcache_specs(config)
         scheduler_block, _ = vllm.cache_utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
         SCRIPTS.clear()
-        with vllm.draft_model(any(group["draft"] for group in groups)):
+        with vllm.draft_model(draft_model):
             self._scheduler = call(
                 vllm.async_scheduler.AsyncScheduler if steps_in_flight > 1 else vllm.scheduler.Scheduler,
                 vllm_config=config,
@@ -326,7 +361,8 @@ class Engine:
                 log_stats=False,
                 structured_output_manager=vllm.structured_output_manager,
             )
-        self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = any(group["draft"] for group in groups)
+        self._scheduler.use_eagle = self._scheduler.use_eagle_block_drop = draft_model
+        self._drafts = drafts
         self._manager = self._scheduler.kv_cache_manager
         if replay_window:
             if not hasattr(self._scheduler, "prefix_replay_tokens"):
@@ -383,10 +419,16 @@ class Engine:
             yield changes(before, state)
             before = {**state, "step": None}
 
-    def step(self, budget: int | None = None, failed_blocks: list[int] | None = None) -> dict[str, Any]:
-        """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail."""
+    def step(
+        self,
+        budget: int | None = None,
+        failed_blocks: list[int] | None = None,
+        rejected: dict[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Schedule one step of at most `budget` tokens, and take its output. Loads into `failed_blocks` fail, and so
+        many drafts of each request in `rejected` are wrong."""
         scheduled = self._schedule(budget)
-        return {**self.execute(failed_blocks), "step": scheduled}
+        return {**self.execute(failed_blocks, rejected), "step": scheduled}
 
     def schedule(self, budget: int | None = None) -> dict[str, Any]:
         """Schedule one step of at most `budget` tokens; `execute` takes its output."""
@@ -426,23 +468,41 @@ class Engine:
             "preempted": sorted(output.preempted_req_ids or ()),
             "attempts": self._attempts,
             "asked": self._asked,
+            "drafts": {
+                name: [len(tokens), all(token == NO_DRAFT for token in tokens)]
+                for name, tokens in output.scheduled_spec_decode_tokens.items()
+            },
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
 
-    def execute(self, failed_blocks: list[int] | None = None) -> dict[str, Any]:
-        """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it."""
+    def execute(self, failed_blocks: list[int] | None = None, rejected: dict[str, int] | None = None) -> dict[str, Any]:
+        """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it, and so many drafts of
+        each request in `rejected` are wrong; other drafts are right, as far as the output goes."""
         output, samples = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
-        self._learn_hashes()
+        running = dict(self._scheduler.requests)
         loads = None
         if failed_blocks:
             loads = call(self._vllm.outputs.KVConnectorOutput, invalid_block_ids=set(failed_blocks))
-        self._take_output(output, names, [self._next_token(name) if name in samples else [] for name in names], loads)
+        accepted = {
+            name: len(tokens) - (rejected or {}).get(name, 0) if NO_DRAFT not in tokens else 0
+            for name, tokens in output.scheduled_spec_decode_tokens.items()
+        }
+        sampled = [self._next_tokens(name, accepted.get(name, 0)) if name in samples else [] for name in names]
+        self._take_output(output, names, sampled, loads)
+        # Those that have ended with this step, too.
+        self._learn_hashes(running)
+        if self._drafts:
+            drafting = self._vllm.outputs.DraftTokenIds(samples, [[DRAFT] * self._drafts for _ in samples])
+            self._scheduler.update_draft_token_ids(drafting)
         return self._state()
 
-    def _next_token(self, name: str) -> list[int]:
+    def _next_tokens(self, name: str, accepted: int) -> list[int]:
         request = self._scheduler.requests.get(name)
-        return self._outputs[name][-1:] if request is None else [self._outputs[name][request.num_output_tokens]]
+        if request is None:
+            return self._outputs[name][-1:]
+        done = request.num_output_tokens
+        return self._outputs[name][done : done + 1 + max(0, accepted)]
 
     def evict(self, group: int, request: str, boundary: int) -> dict[str, Any]:
         """Drop the hash of the block of `group` that is cached for the first `boundary` tokens of `request`."""
@@ -597,11 +657,11 @@ class Engine:
 
             connector.get_num_new_matched_tokens = observed_ask
 
-    def _learn_hashes(self) -> None:
+    def _learn_hashes(self, requests: dict[str, Any]) -> None:
         """Note which tokens each new block hash stands for: the first request that has it, and how many of its tokens.
         Hashes are prefix chains: those of a request only become more."""
         wider = self._vllm.cache_utils.BlockHashListWithBlockSize
-        for name, request in self._scheduler.requests.items():
+        for name, request in requests.items():
             for block in (self._hash_block, *self._wider_blocks):
                 known = self._learned.get((name, block), 0)
                 if len(request.block_hashes) * self._hash_block // block == known:
@@ -631,13 +691,15 @@ class Engine:
     def _state(self) -> dict[str, Any]:
         """Everything that is compared after an action."""
         scheduler = self._scheduler
-        self._learn_hashes()
+        self._learn_hashes(scheduler.requests)
         return {
             "requests": {
                 name: {
                     "status": self._status(request),
                     "tokens": request.num_tokens,
                     "computed": request.num_computed_tokens,
+                    "dropped": self._drops_output(request),
+                    "drafts": len(request.spec_token_ids),
                     "tables": self._manager.get_block_ids(name),
                 }
                 for name, request in scheduler.requests.items()
@@ -648,6 +710,12 @@ class Engine:
             "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
+            "deferred": sorted(
+                block.block_id
+                for _, blocks in getattr(scheduler, "deferred_frees", ())
+                for block in blocks
+                if block is not self._pool.null_block
+            ),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
 
@@ -655,6 +723,10 @@ class Engine:
         """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
         scheduler = self._scheduler
         return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
+
+    def _drops_output(self, request: Any) -> bool:
+        """Whether what its steps in flight put out is dropped."""
+        return bool(getattr(request, "num_stale_output_tokens", 0) and getattr(request, "drop_stale_output", False))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)

@@ -20,6 +20,7 @@ from model.actions import (
     Execute,
     LeafAnswers,
     Preempt,
+    RejectedDrafts,
     Reset,
     Schedule,
     ScriptedAnswer,
@@ -172,6 +173,9 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
+    if Feature.SPECULATION in features:
+        drafts = min(rng.choice([1, 2, 3]), (varied.mamba_block or 4) - 1)
+        varied = attrs.evolve(varied, drafts=drafts, budget=max(varied.budget, 1 + drafts))
     return varied if features - {Feature.PARTIAL_TAILS} else configuration
 
 
@@ -210,9 +214,9 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
     roll = rng.random()
     if roll < 0.03 and requests:
         return Abort(rng.choice(list(requests)))
-    if roll < 0.05:
-        return Preempt()
     if roll < 0.06:
+        return Preempt()
+    if roll < 0.07:
         return Reset()
     if roll < 0.3 and system.configuration.eviction is Eviction.ADVERSARIAL:
         labels = list(system.scheduler.pool.cached)
@@ -227,7 +231,9 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
     if roll < 0.4:
         return Drain()
     if system.configuration.steps_in_flight == 1:
-        return Step()
+        drafts = {name: request.drafts for name, request in requests.items() if request.drafts}
+        wrong = {name: rng.randint(0, most) for name, most in drafts.items()} if drafts and rng.random() < 0.7 else {}
+        return Step(rejected=tuple(RejectedDrafts(name, each) for name, each in wrong.items() if each))
     full = len(system.scheduler.in_flight) == system.configuration.steps_in_flight
     return Execute() if full or (system.scheduler.in_flight and rng.random() < 0.3) else Schedule()
 

@@ -576,8 +576,8 @@ class _Around:
         return executing
 
     def settle(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def settling(scheduler: Any) -> Any:
-            result = function(scheduler)
+        def settling(*arguments: Any) -> Any:
+            result = function(*arguments)
             with self.recorder.mapping("settle"):
                 self.recorder.settled()
             return result

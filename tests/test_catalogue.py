@@ -8,7 +8,7 @@ from model.connector import Composite
 from model.policies import POLICIES
 from properties.catalogue import EVENTS, INVARIANTS, Kind, Setting, applicable_events
 from properties.catalogue import Status as Checked
-from properties.events import in_flight
+from properties.events import in_flight, speculation
 from properties.features import Feature
 from properties.judge import events
 from tests.faulty_policies import FAULTS, Raises
@@ -172,6 +172,7 @@ def test_events_apply_where_they_can_happen() -> None:
         "EVERY-STATE-HIT",
         "CHECKPOINT-STORED",
         "CHUNK-NULLS",
+        *(event.id for event in speculation.ENTRIES),
     }
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {
         "CHUNK-NULLS",

@@ -91,7 +91,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         return {field.name for field in attrs.fields(kind)}
 
     of_scope = {"name", "prompt_length", "answers", "skip_reading"}
-    # A scope with partial tails, a reservation, internal checkpoints, or with several steps in flight, is refused.
+    # A scope with partial tails, a reservation, internal checkpoints, drafts or several steps in flight is refused.
     never_set = {
         "tails",
         "unmarked",
@@ -103,6 +103,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "drop_stale",
         "last_state",
         "checkpoint",
+        "drafts",
         "rerun_to",
     }
     assert fields(Request) - of_scope - never_set == {
@@ -117,7 +118,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
     assert fields(Scheduler) - {"outputs"} == {
         "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores", "in_flight",
     }  # fmt: skip
-    assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed"}
+    assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed", "offset"}
     assert fields(Worker) == {"memory", "mirrors", "objects"}
     assert fields(System) == {"configuration", "scheduler", "worker", "texts", "assertion"}
 

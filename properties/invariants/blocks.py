@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from model.configuration import StateMode
 from model.execution import BadRead, Reason
-from model.geometry import column_ending_at
+from model.geometry import column_ending_at, columns_for
 from model.pool import NULL_BLOCK, Label
 from model.request import Status
 from model.saving import referenced
@@ -40,6 +40,7 @@ def holdings(system: System) -> dict[int, list[Holding]]:
 def exclusive(observation: Observation) -> Iterator[Finding]:
     for message in (
         *_shared_blocks(observation.after),
+        *_scratch(observation.after),
         *_null_block(observation),
         *_overwritten(observation),
         *_copies(observation),
@@ -79,6 +80,20 @@ def _shared_blocks(system: System) -> Iterator[str]:
                     f"block {block} is cached for {len(label.prefix)} tokens of group {label.group}, but "
                     f"{holder.request} holds it in column {holder.column} of group {holder.group}"
                 )
+
+
+def _scratch(system: System) -> Iterator[str]:
+    """Scratch blocks lie behind the running state; they are moved and overwritten at will."""
+    configuration, pool = system.configuration, system.scheduler.pool
+    if not configuration.drafts:
+        return
+    for name, request in system.scheduler.requests.items():
+        for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
+            if not group.recurrent or request.status is not Status.RUNNING:
+                continue
+            for block in table[columns_for(request.computed, group.block) :]:
+                if pool.refs[block] != 1 or pool.labels[block] is not None:
+                    yield f"{name}: scratch block {block} of group {index} is cached or has more than one owner"
 
 
 def _stored_checkpoint(system: System, holder: Holding, label: Label) -> bool:
@@ -173,7 +188,7 @@ def _leaks(system: System) -> Iterator[str]:
     held = Counter(block for request in requests for table in request.tables for block in table)
     fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
     saved = Counter(referenced(system.scheduler))
-    aside = Counter(block for request in requests for block in request.held)
+    aside = Counter([block for request in requests for block in request.held] + list(system.scheduler.copied))
     holders = held + fenced + saved + aside
     for block, refs in enumerate(pool.refs):
         if refs and refs > holders[block] and block != NULL_BLOCK:
@@ -223,7 +238,6 @@ ENTRIES = (
             "vllm #33937",
             "SGLang #30986",
         ),
-        waits_for="scratch blocks of speculative decoding",
         predicate=exclusive,
     ),
     Invariant(

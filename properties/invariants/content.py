@@ -170,7 +170,6 @@ ENTRIES = (
             "tair-kvcache #257",
             "SGLang #32555",
         ),
-        waits_for="speculative scratch blocks",
         proof="cache soundness: every action of the encoded cache keeps it",
         predicate=lambda observation: chain(label_is_content(observation), objects_are_content(observation)),
     ),

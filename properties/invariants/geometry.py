@@ -22,11 +22,14 @@ def _table_lengths(observation: Observation) -> Iterator[str]:
     configuration = observation.after.configuration
     for name, request in observation.after.scheduler.requests.items():
         for index, (group, table) in enumerate(zip(configuration.groups, request.tables, strict=False)):
-            least, most = columns_for(request.computed, group.block), columns_for(request.scheduled_length, group.block)
+            ahead = 0 if group.recurrent else configuration.lookahead
+            scratch = configuration.drafts if group.recurrent else 0
+            farthest = len(request.tokens) + request.placeholders + configuration.drafts + ahead
+            least, most = columns_for(request.computed, group.block), columns_for(farthest, group.block) + scratch
             if not least <= len(table) <= most:
                 yield (
                     f"{name}: {wording.group_name(configuration, index)} (block {group.block}) has {len(table)} "
-                    f"columns for {request.computed} computed of {request.scheduled_length} tokens"
+                    f"columns for {request.computed} computed of {farthest} tokens"
                 )
 
 

@@ -1,0 +1,81 @@
+"""Events of speculative decoding: drafts, the scratch blocks of their states, and what becomes of both."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from model.plan import Chunk
+from model.pool import NULL_BLOCK
+from model.speculation import copy_back
+from model.system import Observation
+from properties.features import Feature
+from properties.invariant import Sometimes, draws
+
+
+def _with_drafts(observation: Observation) -> Iterator[Chunk]:
+    """Executed chunks of requests whose drafts were verified; rows without drafts do not count."""
+    if observation.plan is None:
+        return
+    requests = observation.before.scheduler.requests
+    for chunk in observation.plan.chunks:
+        before = requests.get(chunk.request)
+        if chunk.drafts and before is not None and before.drafts:
+            yield chunk
+
+
+def _padded(observation: Observation) -> bool:
+    if observation.plan is None:
+        return False
+    requests = observation.before.scheduler.requests
+    return any(chunk.drafts and not requests[chunk.request].drafts for chunk in observation.plan.chunks)
+
+
+def _copied_back(observation: Observation) -> bool:
+    block = observation.after.configuration.mamba_block
+    return block is not None and any(copy_back(chunk, block) for chunk in _with_drafts(observation))
+
+
+def _relocated(observation: Observation) -> bool:
+    """A block of a request leaves its column for a later one."""
+    if observation.planned is None:
+        return False
+    before, after = observation.before.scheduler.requests, observation.after.scheduler.requests
+    return any(
+        block != NULL_BLOCK and old.index(block) < len(new) and new[old.index(block)] == NULL_BLOCK and block in new
+        for name in before.keys() & after.keys()
+        for old, new in zip(before[name].tables, after[name].tables, strict=False)
+        for block in old
+    )
+
+
+_event = functools.partial(Sometimes, applies_to="campaigns with drafts", applies=draws(Feature.SPECULATION))
+
+
+ENTRIES = (
+    _event(
+        id="DRAFT-ACCEPTED",
+        statement="A draft turns out to be right.",
+        occurs=lambda observation: any(chunk.rejected < chunk.drafts for chunk in _with_drafts(observation)),
+    ),
+    _event(
+        id="DRAFT-REJECTED",
+        statement="A draft turns out to be wrong.",
+        occurs=lambda observation: any(chunk.rejected for chunk in _with_drafts(observation)),
+    ),
+    _event(
+        id="ROWS-PADDED",
+        statement="A request that waited gets rows without drafts beside its only token.",
+        occurs=_padded,
+    ),
+    _event(
+        id="STATE-COPIED-BACK",
+        statement="A state that a draft's row wrote is copied back to the column that ends at its boundary.",
+        occurs=_copied_back,
+    ),
+    _event(
+        id="SCRATCH-RELOCATED",
+        statement="A scratch block moves behind the columns that a chunk passes.",
+        occurs=_relocated,
+    ),
+)
