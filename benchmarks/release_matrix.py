@@ -32,6 +32,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "release-matrix.json", DOCS / "release-matrix.md"
 
 DOES_NOT_APPLY = "-"
+NOT_MEASURED = "?"
+"""The trace is newer than the run."""
+
 LONGEST = 2048
 """Tokens that a request may have in the model that the driver configures."""
 
@@ -211,7 +214,7 @@ def page(measured: Mapping[str, Any]) -> str:
     """The text of the page."""
     scenarios = [name for name in named_corpus() if re.fullmatch(r"S\d\d", name)]
     others = [name for name in traces() if name not in scenarios]
-    cells = {name: [measured[release]["cells"][name] for release in measured] for name in traces()}
+    cells = {name: [measured[release]["cells"].get(name, NOT_MEASURED) for release in measured] for name in traces()}
     failing = {
         name: [_word(name, measured[release]["exported"][name]) for release in measured] for name in finding_traces()
     }
