@@ -63,6 +63,7 @@ def test_an_honest_connector_keeps_the_strongest_contract_and_passes(process: Su
     assert {clause.value for clause in Clause} | {CLAIM, NO_ENGINE_ERROR} == found.keys()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "broken", "telling"),
     [
@@ -88,6 +89,7 @@ def test_a_broken_clause_is_found_with_a_short_trace(
     assert len(result.trace.actions) <= 10
 
 
+@pytest.mark.nightly
 def test_a_load_that_is_not_pinned_is_told_from_one_that_lacks_something(process: SubjectProcess) -> None:
     _, found = verdicts(run(process, "dishonest", "NoPin", traces=4))
     assert found[Clause.PIN.value].verdict is Verdict.VIOLATED
@@ -105,6 +107,7 @@ def test_a_claim_is_honest_exactly_if_the_endpoint_is_kept(process: SubjectProce
     assert not found[Clause.FULL.value].required
 
 
+@pytest.mark.nightly
 def test_what_could_not_be_seen_is_no_success(process: SubjectProcess) -> None:
     _, found = verdicts(run(process, "dishonest", "AnswersNothing", traces=1))
     assert {found[clause.value].verdict for clause in Clause if clause is not Clause.UNASSIGNED} == {Verdict.VACUOUS}
@@ -129,6 +132,7 @@ def test_a_connector_that_raises_or_does_not_start_says_what(process: SubjectPro
         assert raised in result.reason
 
 
+@pytest.mark.nightly
 def test_a_store_that_takes_the_block_around_a_boundary_is_found_unaided(process: SubjectProcess) -> None:
     _, found = verdicts(run(process, OFFLOADING, "OffloadingConnector", traces=8, cpu_bytes_to_use=12 * 4096))
     result = found[Clause.BACKED.value]
