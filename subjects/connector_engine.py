@@ -283,7 +283,7 @@ class ConnectorEngine(SubjectEngine):
             return reply
         step = reply["step"]
         observation = self._scheduled(action, reply, texts)
-        plan = self.in_flight.pop(0)
+        plan = self.in_flight.pop(0).plan
         self._synchronous = plan.loads
         self._judge_answers(step)
         if self.run.violations:
