@@ -116,7 +116,7 @@ class Bench:
             for seen in _act(engine, action):
                 if not isinstance(seen, Failure):
                     run.observations.append(seen)
-                elif not run.violations and not _is_of_the_scheduler(seen):
+                elif not run.violations and not _is_of_the_scheduler(seen) and (run.claims or not _is_offered(trace)):
                     run.violations.append(_error(seen, index))
                 run.violations[:] = [attrs.evolve(found, action=index) for found in run.violations]
                 if run.violations or isinstance(seen, Failure):
@@ -273,6 +273,8 @@ def findings(outcome: Outcome) -> tuple[Finding, ...]:
         )
         example = next((trace for trace in plainer if violates(trace)), example)
         smallest = minimise(_shortened(example, violates), violates)
+        plain = _varied(smallest, offered=False)
+        smallest = minimise(plain, violates) if plain != smallest and violates(plain) else smallest
         finding = _again(smallest, signature, outcome.bench)
         if finding is not None and violates(smallest):
             outcome.explained.add(signature.property)
