@@ -402,12 +402,12 @@ class Step:
             assertion=self.assertion,
         )
 
-    def _after_copies(self, held: Table) -> tuple[Pool, Table, Table]:
+    def _after_copies(self, held: Table) -> tuple[Pool, tuple[Table, ...], tuple[Table, ...]]:
         """What was held for the copies is free again, where blocks wait for steps in flight only once the first step
         that runs something has executed (`_free_cow_retained_blocks`): the pool, what waits for this step, and what
         waits for a later one."""
         configuration = self.scheduler.configuration
         if configuration.steps_in_flight == 1 or not fences(configuration):
             return self.scheduler.pool.release(held), (), ()
-        waiting = self.scheduler.copied + held
+        waiting = (*self.scheduler.copied, held)
         return (self.scheduler.pool, waiting, ()) if self.chunks else (self.scheduler.pool, (), waiting)
