@@ -5,13 +5,14 @@ vLLM keeps the `SchedulerOutput` until `update_from_output`; with one step in fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
 from model.admission import Admission
 from model.plan import Chunk, StepPlan, Table
 from model.pool import Label
+from model.values import evolve
 
 
 @attrs.frozen
@@ -37,6 +38,11 @@ class InFlight:
     admissions: tuple[Admission, ...] = ()
     work: Mapping[str, Work] = attrs.Factory(dict)
     freed: tuple[int, ...] = ()
+
+    def without_wiping(self, blocks: Collection[int]) -> InFlight:
+        """The same step, which does not wipe `blocks`."""
+        taken = tuple(block for block in self.plan.taken if block not in blocks)
+        return evolve(self, plan=evolve(self.plan, taken=taken))
 
     @property
     def states(self) -> frozenset[Label]:

@@ -296,8 +296,8 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @precondition(lambda self: self._alive and self._objects())
     @rule(data=st.data())
     def evict_object(self, data: st.DataObject) -> None:
-        """A store loses one object, whatever else it has of the same prefix."""
-        self._act(data.draw(st.sampled_from(self._objects())))
+        """A store loses one object, or one of two ranks its part, whatever else it has of the same prefix."""
+        self._act(attrs.evolve(data.draw(st.sampled_from(self._objects())), rank=len(self.actions) % 2))
 
     @precondition(lambda self: self._can_arrive and self.campaign.eviction is Eviction.ADVERSARIAL and self._objects())
     @rule(data=st.data())

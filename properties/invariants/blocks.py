@@ -188,7 +188,7 @@ def _leaks(system: System) -> Iterator[str]:
     held = Counter(block for request in requests for table in request.tables for block in table)
     fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
     saved = Counter(referenced(system.scheduler))
-    aside = Counter(block for request in requests for block in request.held)
+    aside = Counter([block for request in requests for block in request.held] + list(system.scheduler.copied))
     holders = held + fenced + saved + aside
     for block, refs in enumerate(pool.refs):
         if refs and refs > holders[block] and block != NULL_BLOCK:

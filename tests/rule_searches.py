@@ -1,0 +1,64 @@
+"""Rules that no report's case has, each with the search that shows what it does: the fuzzer finds what it violates, or
+nothing where it is sound."""
+
+from __future__ import annotations
+
+import attrs
+
+from model.configuration import ConfigurationClass, Eviction, WorkerOrder
+from model.connector import Contract, Leaf
+from model.policies import POLICIES
+from model.release import NEWEST, OutgrownAlias, Recovery, Release, SharedTail
+from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, StoreRules
+from properties.features import Feature
+from properties.machine import Campaign
+from properties.policy_guard import guarded
+from properties.verdict import Case, Cell
+
+
+@attrs.frozen
+class Search:
+    """Runs under one rule. `violates` is what they have to find; None where they may find nothing that is required."""
+
+    violates: str | None
+    case: Case | None = None
+    release: Release = NEWEST
+    store: StoreRules | None = None
+    tails: bool = False
+
+    @property
+    def connector(self) -> Leaf | None:
+        if self.store is None:
+            return None
+        return Leaf("store", claims=False, contract=Contract.ENDPOINT, store=self.store)
+
+    @property
+    def campaign(self) -> Campaign:
+        one, tails = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS
+        features = {Feature.STORES: self.store is not None, Feature.PARTIAL_TAILS: self.tails}
+        return Campaign(
+            guarded(POLICIES["vllm-0.28"]),
+            Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, tails if self.tails else one),
+            Eviction.ADVERSARIAL,
+            features=frozenset(feature for feature, drawn in features.items() if drawn),
+            release=self.release,
+            connector=self.connector,
+        )
+
+
+SEARCHES = {
+    "failures go unnoticed": Search("LOAD-ROLLBACK", release=attrs.evolve(NEWEST, recovery=Recovery.UNNOTICED)),
+    "rank 0 is asked for all": Search("HIT-MEMBER", Case.EXTERNAL, store=StoreRules(agreement=Agreement.FIRST_RANK)),
+    "a store outlives a reset": Search("STATE-VISIBLE", store=StoreRules(at_reset=AtReset.KEPT)),
+    "all tokens are answered": Search("HIT-LAST", Case.EXTERNAL, store=StoreRules(last_token=LastToken.INCLUDED)),
+    "answers pin objects": Search("LOAD-PIN", store=StoreRules(load_pins=LoadPins.FROM_ANSWER)),
+    "the block around a state": Search(
+        "HIT-RESUME", Case.EXTERNAL, store=StoreRules(match=Match.BLOCK_AROUND), tails=True
+    ),
+    "an outgrown alias is refused": Search(
+        None, release=attrs.evolve(NEWEST, outgrown_alias=OutgrownAlias.REFUSED), tails=True
+    ),
+    "a tail of the step is not hit": Search(
+        None, release=attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP), tails=True
+    ),
+}
