@@ -5,13 +5,14 @@ vLLM keeps the `SchedulerOutput` until `update_from_output`; with one step in fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import attrs
 
 from model.admission import Admission
 from model.plan import Chunk, StepPlan, Table
 from model.pool import Label
+from model.values import evolve
 
 
 @attrs.frozen
@@ -30,13 +31,18 @@ class Work:
 @attrs.frozen(slots=False)
 class InFlight:
     """One step in flight. `admissions` are those whose first chunk it runs, or whose load it starts; `work` is by
-    request. `freed` are blocks, in the order of their release, that are free once it has executed (vLLM:
-    `deferred_frees`)."""
+    request. `freed` are blocks that are free once it has executed, each time those that were lost together, in
+    the order of their release (vLLM: `deferred_frees`)."""
 
     plan: StepPlan
     admissions: tuple[Admission, ...] = ()
     work: Mapping[str, Work] = attrs.Factory(dict)
-    freed: tuple[int, ...] = ()
+    freed: tuple[Table, ...] = ()
+
+    def without_wiping(self, blocks: Collection[int]) -> InFlight:
+        """The same step, which does not wipe `blocks`."""
+        taken = tuple(block for block in self.plan.taken if block not in blocks)
+        return evolve(self, plan=evolve(self.plan, taken=taken))
 
     @property
     def states(self) -> frozenset[Label]:

@@ -15,6 +15,7 @@ from model.allocation import free, retire
 from model.configuration import Configuration, LoadFailure
 from model.connector import leaves_of
 from model.in_flight import InFlight, Work
+from model.plan import Table
 from model.pool import Pool, new_pool
 from model.release import (
     AbortedChunks,
@@ -35,6 +36,7 @@ class Scheduler:
 
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
     each leaf that keeps objects. `in_flight` are the steps that were planned and not executed yet, the oldest first.
+    `copied` are blocks that are held for the copies of a step that ran nothing.
     `outputs` are prefixes of requests that have lost their blocks, up to which auxiliary outputs are kept.
     """
 
@@ -47,6 +49,7 @@ class Scheduler:
     dropped: tuple[str, ...] = ()
     stores: Mapping[str, Store] = attrs.Factory(dict)
     in_flight: tuple[InFlight, ...] = ()
+    copied: tuple[Table, ...] = ()
     outputs: frozenset[Prefix] = frozenset()
 
     def with_request(self, request: Request) -> Scheduler:
@@ -119,10 +122,10 @@ def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
     if not fenced(scheduler, request):
         pool, request = free(scheduler.pool, request)
         return evolve(scheduler.with_request(request), pool=pool)
-    blocks = (*request.held, *reversed([block for table in request.tables for block in table]))
+    blocks = (*reversed([block for table in request.tables for block in table]), *reversed(request.held))
     newest = max(index for index, step in enumerate(scheduler.in_flight) if step.plan.chunks)
     step = scheduler.in_flight[newest]
-    held = evolve(step, freed=step.freed + blocks)
+    held = evolve(step, freed=(*step.freed, blocks))
     in_flight = (*scheduler.in_flight[:newest], held, *scheduler.in_flight[newest + 1 :])
     _, request = free(scheduler.pool, request)
     return evolve(scheduler.with_request(request), in_flight=in_flight)
@@ -130,9 +133,12 @@ def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
 
 def fenced(scheduler: Scheduler, request: Request) -> bool:
     """Whether the blocks of `request`, if it loses them now, are not free yet (`_request_blocks_can_be_freed`)."""
-    configuration = scheduler.configuration
-    fences = configuration.connector is not None and configuration.release.freeing is Freeing.FENCED
-    return fences and request.in_flight > 0
+    return fences(scheduler.configuration) and request.in_flight > 0
+
+
+def fences(configuration: Configuration) -> bool:
+    """Whether blocks that are lost wait for the steps in flight that may still write or copy them."""
+    return configuration.connector is not None and configuration.release.freeing is Freeing.FENCED
 
 
 def abort(scheduler: Scheduler, name: str) -> Scheduler:

@@ -29,7 +29,7 @@ from model.release import (
 )
 from model.request import Request, Status
 from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
-from model.scheduler import Scheduler, fenced, preempt, without
+from model.scheduler import Scheduler, fenced, fences, preempt, without
 from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
 from model.values import evolve
@@ -116,7 +116,7 @@ class Step:
         while True:
             try:
                 pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
-            except ReservationTooLow as broken:
+            except EngineAssertion as broken:
                 self._stop(broken)
                 return None
             except PoolExhausted:
@@ -185,7 +185,7 @@ class Step:
                 continue
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
-            except ReservationTooLow as broken:
+            except EngineAssertion as broken:
                 self._stop(broken)
                 break
             except (PutOff, PoolExhausted) as why:
@@ -366,13 +366,14 @@ class Step:
             self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:
-        # Group after group, as the managers hand them over; what was held for the copies is free again.
         for chunk in self.chunks:
             request = self.scheduler.requests[chunk.request]
             if request.prefilling and not request.uncomputed:
                 self.scheduler = self.scheduler.with_request(evolve(request, prefilling=False))
+        # Group after group, as the managers hand them over.
         copies = sorted(self.copies, key=lambda copy: copy.group)
-        pool = self.scheduler.pool.release(block for copy in copies for block in (copy.source, copy.destination))
+        held = tuple(block for copy in copies for block in (copy.source, copy.destination))
+        pool, freed, copied = self._after_copies(held)
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for load in self.loads if not load.asynchronous),
@@ -381,11 +382,12 @@ class Step:
             copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
-        pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
-        step = InFlight(plan, tuple(self.admissions), self.work)
+        pool = pool.touch(block for save in self.saves.values() for block in save.held)
+        step = InFlight(plan, tuple(self.admissions), self.work, freed)
         planned = evolve(
             self.scheduler,
             dropped=(),
+            copied=copied,
             pool=evolve(pool, taken=()),
             in_flight=(*self.scheduler.in_flight, step),
         )
@@ -399,3 +401,13 @@ class Step:
             allotments=tuple(self.allotments),
             assertion=self.assertion,
         )
+
+    def _after_copies(self, held: Table) -> tuple[Pool, tuple[Table, ...], tuple[Table, ...]]:
+        """What was held for the copies is free again, where blocks wait for steps in flight only once the first step
+        that runs something has executed (`_free_cow_retained_blocks`): the pool, what waits for this step, and what
+        waits for a later one."""
+        configuration = self.scheduler.configuration
+        if configuration.steps_in_flight == 1 or not fences(configuration):
+            return self.scheduler.pool.release(held), (), ()
+        waiting = (*self.scheduler.copied, held)
+        return (self.scheduler.pool, waiting, ()) if self.chunks else (self.scheduler.pool, (), waiting)

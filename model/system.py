@@ -32,7 +32,6 @@ from model.configuration import Configuration, Eviction
 from model.connector import leaves_of
 from model.errors import IllegalAction
 from model.execution import Execution
-from model.in_flight import InFlight
 from model.loading import lacks_objects, writes_of
 from model.objects import evict_object, reset_stores
 from model.plan import Load, Save, StepPlan
@@ -331,13 +330,8 @@ def _end_load(system: System, action: EndLoad) -> System:
         written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
     scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
     # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
-    in_flight = tuple(_without_wiping(step, written) for step in scheduler.in_flight)
+    in_flight = tuple(step.without_wiping(written) for step in scheduler.in_flight)
     return evolve(system, scheduler=evolve(scheduler, in_flight=in_flight), worker=worker)
-
-
-def _without_wiping(step: InFlight, blocks: set[int]) -> InFlight:
-    taken = tuple(block for block in step.plan.taken if block not in blocks)
-    return evolve(step, plan=evolve(step.plan, taken=taken))
 
 
 def _preempt_last(system: System) -> System:

@@ -38,3 +38,5 @@ class Feature(enum.Enum):
     """Where there is only full attention, the end of a hit may be run again."""
     CONTEXT_PARALLEL = "context parallelism"
     """Full attention may be sharded over several ranks, so that its blocks are wider than those that are not."""
+    INTERRUPTIONS = "interruptions"
+    """No switch of the configuration: running requests are preempted more often, and aborted ones come again."""

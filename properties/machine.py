@@ -96,7 +96,7 @@ class TwinDisagreement(Exception):
 
 
 class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
-    """One run of the engine. `campaign` is set by the subclass that `machine_for` makes."""
+    """One run of the engine. `campaign` is set by the subclass that `machines.machine_for` makes."""
 
     campaign: Campaign
 
@@ -443,16 +443,6 @@ def has_gone_wrong(observation: Observation) -> bool:
     if any(not chunk.sound for chunk in computed) or mislabelled(observation.after):
         return True
     return any(mislabelled_saves(observation))
-
-
-def machine_for(campaign: Campaign) -> type[EngineMachine]:
-    """The machine class of a campaign."""
-    machines: dict[Feature, type[EngineMachine]] = {
-        Feature.STEPS_IN_FLIGHT: InFlightMachine,
-        Feature.SPECULATION: SpeculationMachine,
-    }
-    bases = tuple(machine for feature, machine in machines.items() if feature in campaign.features)
-    return type("EngineRun", bases or (EngineMachine,), {"campaign": campaign})
 
 
 def rules_of(eviction: Eviction, features: frozenset[Feature]) -> frozenset[str]:

@@ -221,9 +221,11 @@ def _alone(engine: SubjectEngine, actions: tuple[Action, ...]) -> Iterator[tuple
 
 
 def _is_busy_drain(observation: Observation) -> bool:
-    """Whether a drain goes on: its last step ran or admitted something."""
-    plan = observation.plan
-    return isinstance(observation.action, Drain) and plan is not None and bool(plan.chunks or observation.admissions)
+    """Whether a drain goes on: it executed what was in flight, or its last step ran, admitted or preempted any."""
+    if not isinstance(observation.action, Drain):
+        return False
+    planned = observation.planned
+    return planned is None or bool(planned.chunks or observation.admissions or observation.preempted)
 
 
 def _error(failure: Failure, action: int | None) -> Violation:

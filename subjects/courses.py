@@ -75,6 +75,8 @@ def courses_on(release: str) -> tuple[Course, ...]:
             (TAILS, {None: 8, SLIDING_WINDOW: 1}),
             (SPARSE_TAILS, {None: 3}),
             (DRAFTS, {None: 1, SLIDING_WINDOW: 1}),
+            (STEPS, {None: 1, SLIDING_WINDOW: 1}),
+            (STEPS | TAILS, {None: 3}),
         ]
     return tuple(
         Course(second, eviction, features, traces)
@@ -91,7 +93,7 @@ def is_compared(release: str, course: Course) -> bool:
     return number_of(release) >= (0, 27) and not untrimmed
 
 
-NOT_DRAWN = frozenset({"SYNCHRONOUS-LOAD-FAILED"})
+NOT_DRAWN = frozenset({"SYNCHRONOUS-LOAD-FAILED", "ROLLED-BACK-IN-FLIGHT"})
 """Events that no trace here brings about: no release recovers from such a failure as the model does, with several
 groups (see `Recovery`)."""
 

@@ -94,6 +94,7 @@ FUNCTIONS = {
     "labels": ("allocation.publish, pool.unpublish", "BlockPool.cache_full_blocks, evict_blocks"),
     "references": ("pool.take, touch, release", "BlockPool.touch, free_blocks"),
     "free": ("pool.take, touch, release", "FreeKVCacheBlockQueue"),
+    "deferred": ("scheduler._free_blocks, step.finish", "Scheduler.deferred_frees"),
     "free count": ("pool.take, touch, release", "FreeKVCacheBlockQueue.num_free_blocks"),
 }
 """What is compared -> the functions behind it, in `model/` and in vllm/v1/core/."""

@@ -237,6 +237,11 @@ def leaf_class(base: Any) -> Any:
         def supports_divergent_local_hybrid_hits(self) -> bool:
             return bool(self.claims)
 
+        @property
+        def requires_kv_delivery(self) -> bool:
+            # A cache: what it does not save is only missed. Else output in flight is dropped at each preemption.
+            return False
+
         def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
             script = SCRIPTS.get((self.name, request.request_id), [[0, False]])
             tokens, asynchronous = script.pop(0) if len(script) > 1 else script[0]
@@ -333,7 +338,7 @@ class Engine:
         kv_cache_config = call(
             vllm.specs.KVCacheConfig,
             num_blocks=pool_blocks,
-            kv_cache_tensors=[],
+            kv_cache_tensors=self._kv_cache_tensors(specs, pool_blocks),
             kv_cache_groups=[
                 vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
                 for i, spec in enumerate(specs)
@@ -543,6 +548,10 @@ class Engine:
         self._scheduler.reset_prefix_cache(reset_running_requests=True)
         return self._state()
 
+    def _kv_cache_tensors(self, specs: list[Any], pool_blocks: int) -> list[Any]:
+        """How the memory of the groups' layers is laid out; a scheduler does not look at it."""
+        return []
+
     # Observation
 
     def _take_output(self, output: Any, names: list[str], sampled: list[list[int]], loads: Any = None) -> None:
@@ -693,6 +702,7 @@ class Engine:
                     "status": self._status(request),
                     "tokens": request.num_tokens,
                     "computed": request.num_computed_tokens,
+                    "dropped": self._drops_output(request),
                     "drafts": len(request.spec_token_ids),
                     "tables": self._manager.get_block_ids(name),
                 }
@@ -704,6 +714,12 @@ class Engine:
             "labels": [[*label, blocks] for label, blocks in self._cached().items()],
             "free": [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()],
             "free count": self._pool.get_num_free_blocks(),
+            "deferred": sorted(
+                block.block_id
+                for _, blocks in getattr(scheduler, "deferred_frees", ())
+                for block in blocks
+                if block is not self._pool.null_block
+            ),
             "references": [block.ref_cnt for block in self._pool.blocks],
         }
 
@@ -711,6 +727,10 @@ class Engine:
         """Requests that are tried before those that wait: from 0.33 only those that hold blocks."""
         scheduler = self._scheduler
         return getattr(scheduler, "kv_holding_waiting", getattr(scheduler, "skipped_waiting", ()))
+
+    def _drops_output(self, request: Any) -> bool:
+        """Whether what its steps in flight put out is dropped."""
+        return bool(getattr(request, "num_stale_output_tokens", 0) and getattr(request, "drop_stale_output", False))
 
     def _status(self, request: Any) -> str:
         status = str(request.status.name)

@@ -16,6 +16,8 @@ from model.admission import Admission, Decision
 from model.composition import claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
+from model.in_flight import InFlight
+from model.loading import writes_of
 from model.lookup import look_up
 from model.plan import Chunk, Copy, Load, StepPlan, Table
 from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy
@@ -44,7 +46,7 @@ class SubjectEngine:
         self.loads: dict[str, tuple[Load, ...]] = {}
         self.reply: dict[str, Any] | Failure = {}
         """What the subject answered to the last action."""
-        self.in_flight: list[StepPlan] = []
+        self.in_flight: list[InFlight] = []
 
     def build(self) -> Failure | None:
         """A fresh scheduler with an empty cache; why there is none, if the subject refuses the configuration."""
@@ -68,6 +70,9 @@ class SubjectEngine:
         if isinstance(action, EndLoad):
             for load in self.loads.pop(action.request, ()):
                 worker = working.end_load(before.configuration, worker, load, action.succeeded)
+                ended = attrs.evolve(load, fails=not action.succeeded)
+                written = {write.block for write in writes_of(before.configuration, ended, worker.objects)}
+                self.in_flight = [step.without_wiping(written) for step in self.in_flight]
         match do:
             case "step":
                 scheduled = self._scheduled(action, reply, texts)
@@ -77,7 +82,7 @@ class SubjectEngine:
                     after=executed.after,
                     plan=executed.plan,
                     execution=executed.execution,
-                    started=scheduled.admissions,
+                    started=executed.started,
                 )
             case "schedule":
                 return self._scheduled(action, reply, texts)
@@ -94,7 +99,7 @@ class SubjectEngine:
             if any(load.asynchronous for load in admission.loads):
                 self.loads[admission.decision.request] = admission.loads
         plan = self._plan(reply, admissions, texts)
-        self.in_flight.append(plan)
+        self.in_flight.append(InFlight(plan, admissions))
         self.system = self._system(reply, texts, before.worker)
         return Observation(
             action=action,
@@ -108,10 +113,18 @@ class SubjectEngine:
         )
 
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
-        before, plan = self.system, with_drafts_verified(self.in_flight.pop(0), action, texts)
+        before, step = self.system, self.in_flight.pop(0)
+        plan = with_drafts_verified(step.plan, action, texts)
         worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
-        return Observation(action=action, before=before, after=self.system, plan=plan, execution=execution)
+        return Observation(
+            action=action,
+            before=before,
+            after=self.system,
+            plan=plan,
+            execution=execution,
+            started=step.admissions,
+        )
 
     def _plan(self, reply: dict[str, Any], admissions: tuple[Admission, ...], texts: dict[str, Prefix]) -> StepPlan:
         step = reply["step"]
@@ -221,11 +234,14 @@ class SubjectEngine:
             running=tuple(reply["running"]),
             waiting=tuple(reply["waiting"]),
             skipped=tuple(reply["skipped"]),
+            in_flight=tuple(self.in_flight),
+            copied=(tuple(reply["deferred"]),),
         )
         return attrs.evolve(self.system, scheduler=scheduler, worker=worker, texts=texts)
 
     def _request(self, name: str, shown: dict[str, Any], texts: dict[str, Prefix]) -> Request:
         prompt, _ = self.outputs[name]
+        in_flight = sum(chunk.count for step in self.in_flight for chunk in step.plan.chunks if chunk.request == name)
         status = next((ours for ours, theirs in STATUS.items() if shown["status"] in theirs), Status.WAITING)
         return Request(
             name=name,
@@ -239,6 +255,9 @@ class SubjectEngine:
             tables=as_tables(shown["tables"]),
             loads=self.loads.get(name, ()),
             started=status is Status.RUNNING,
+            in_flight=in_flight,
+            stale=in_flight if shown["dropped"] else 0,
+            drop_stale=shown["dropped"],
             drafts=shown["drafts"],
         )
 

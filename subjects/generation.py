@@ -214,9 +214,9 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
     roll = rng.random()
     if roll < 0.03 and requests:
         return Abort(rng.choice(list(requests)))
-    if roll < 0.05:
-        return Preempt()
     if roll < 0.06:
+        return Preempt()
+    if roll < 0.07:
         return Reset()
     if roll < 0.3 and system.configuration.eviction is Eviction.ADVERSARIAL:
         labels = list(system.scheduler.pool.cached)

@@ -10,8 +10,9 @@ from model.configuration import Configuration
 from model.connector import Connector, Leaf
 from model.errors import UnsupportedConfiguration
 from model.plan import Table
-from model.pool import Label
+from model.pool import NULL_BLOCK, Label
 from model.request import Request, Status
+from model.scheduler import Scheduler
 from model.system import Observation, System
 
 STATUS = {
@@ -76,7 +77,7 @@ def is_known(configuration: Configuration, group: int, boundary: int) -> bool:
 
 def model_admissions(observation: Observation) -> list[dict[str, Any]]:
     """What the model decided for each request that it admitted in the step, and what it told which leaf to load where.
-    How far an attention group's own hit reaches matters to a load alone."""
+    How far a group's own hit reaches a subject does not show, only its columns, which may be null."""
     return [
         {
             "request": admission.decision.request,
@@ -89,7 +90,6 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
                 {
                     "leaf": load.leaf.name,
                     "tokens": load.end - load.start,
-                    "attention hits": _of_attention(observation.before.configuration, load.local),
                     "tables": load.tables,
                 }
                 for load in admission.loads
@@ -102,7 +102,7 @@ def model_admissions(observation: Observation) -> list[dict[str, Any]]:
 def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[dict[str, Any]]:
     """The same of the subject; requests that were loaded before and are now run are not looked up again."""
     asked = {request: at for request, at, _, _ in step["asked"]}
-    before, configuration = observation.before.scheduler.requests, observation.before.configuration
+    before = observation.before.scheduler.requests
     return [
         {
             "request": attempt["request"],
@@ -112,7 +112,6 @@ def subject_admissions(observation: Observation, step: dict[str, Any]) -> list[d
                 {
                     "leaf": leaf,
                     "tokens": tokens,
-                    "attention hits": _of_attention(configuration, own_hits(configuration, attempt)),
                     "tables": as_tables(attempt["tables"]),
                 }
                 for leaf, request, tokens in step["told"]
@@ -133,14 +132,9 @@ def asked_again(step: dict[str, Any]) -> list[str]:
 
 
 def own_hits(configuration: Configuration, attempt: dict[str, Any]) -> tuple[int, ...]:
-    """Up to which boundary, L at most, each group has hit blocks of an admission."""
+    """Up to which boundary, L at most, each group has columns of an admission."""
     hits = zip(attempt["hits"], configuration.groups, strict=True)
     return tuple(min(len(table) * group.block, attempt["local"]) for table, group in hits)
-
-
-def _of_attention(configuration: Configuration, reached: tuple[int, ...]) -> list[int]:
-    """Of recurrent groups a load needs to know nothing: it fills the column of its end."""
-    return [boundary for boundary, group in zip(reached, configuration.groups, strict=True) if not group.recurrent]
 
 
 def as_tables(tables: Any) -> tuple[Table, ...]:
@@ -165,7 +159,14 @@ def model_state(system: System) -> dict[str, Any]:
         "references": pool.refs,
         "free": pool.free,
         "free count": len(pool.free),
+        "deferred": deferred(scheduler),
     }
+
+
+def deferred(scheduler: Scheduler) -> tuple[int, ...]:
+    """Blocks that are free once steps in flight have executed, by number."""
+    waiting = (*scheduler.copied, *(blocks for step in scheduler.in_flight for blocks in step.freed))
+    return tuple(sorted(block for blocks in waiting for block in blocks if block != NULL_BLOCK))
 
 
 def _model_request(request: Request) -> tuple[str, int, int | None]:
@@ -208,7 +209,7 @@ class SubjectState:
                     self.state[what] = (0, *value[1:])
                 case "free count":
                     self.state[what] = value
-                case "running" | "waiting" | "skipped" | "free":
+                case "running" | "waiting" | "skipped" | "free" | "deferred":
                     self.state[what] = tuple(value)
         return self.state
 

@@ -43,7 +43,13 @@ def possible(system: System, action: Action) -> bool:
         case Reset():
             holding = (*_LOADS, Status.LOADED, Status.LOAD_FAILED)
             return not any(request.status in holding for request in requests.values())
-        case Step() | Drain():
+        case Schedule():
+            return len(system.scheduler.in_flight) < system.configuration.steps_in_flight > 1
+        case Execute():
+            return bool(system.scheduler.in_flight)
+        case Step():
+            return not system.scheduler.in_flight
+        case Drain():
             return True
-        case EvictObject() | EndSaves() | Schedule() | Execute():
+        case EvictObject() | EndSaves():
             return False

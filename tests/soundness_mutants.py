@@ -39,7 +39,7 @@ IMPLIED = {
         "copy for reader",
         "the request is being admitted",
     ): "an outstanding lookup is of a request being admitted",
-    ("copy for producer", "the request runs"): "to copy a tail early harms nobody",
+    ("copy for producer", "the request runs, or its load has ended"): "to copy a tail early harms nobody",
     ("copy for producer", "its block is not full"): "to move the tail of a full block harms nobody",
     ("copy for producer", "no copy of a copy"): "a copy of this step has a fresh tail, and a free block is no copy",
     ("load begins", "not begun before"): "an entry has one load, and to begin it again spoils nothing",

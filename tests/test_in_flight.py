@@ -21,7 +21,7 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import Configuration
+from model.configuration import Configuration, Eviction
 from model.connector import Connector
 from model.errors import IllegalAction
 from model.policies import POLICIES
@@ -29,11 +29,13 @@ from model.release import NEWEST, AbortedChunks, Freeing, Release, Retirement, S
 from model.system import apply, initial
 from model.tokens import Segment
 from model.trace import Trace
+from properties.features import Feature
 from properties.invariant import Violation
 from properties.judge import violations
 from properties.replay import replay
 from properties.twin import disagreement, end_load, execute, new_twin
 from solver.scope import Scope, ScopeError
+from subjects.generation import random_run
 from tests.small_runs import ATTENTION, CLAIMER, MAMBA, STORE, V028, WINDOW, hybrid, run
 
 
@@ -311,3 +313,26 @@ def test_random_runs_violate_nothing(connector: Connector | None, steps: int) ->
 def test_random_runs_find_each_older_rule(release: Release) -> None:
     configuration = attrs.evolve(two_steps(STORE, release, budget=5, pool=24), groups=(ATTENTION, WINDOW, MAMBA))
     assert found_in_random_runs(configuration, range(100))
+
+
+def test_blocks_of_a_copy_wait_for_the_step_that_copies_them() -> None:
+    waited = 0
+    for seed in range(4):
+        drawn = random_run(
+            seed,
+            V028,
+            second_attention=None,
+            eviction=Eviction.LRU,
+            features=frozenset({Feature.STEPS_IN_FLIGHT, Feature.PARTIAL_TAILS}),
+            release=NEWEST,
+            actions=25,
+        )
+        fenced = drawn.trace.configuration.connector is not None
+        for _, observation in drawn.numbered:
+            plan, after = observation.planned, observation.after.scheduler
+            if plan is None or not plan.copies or not plan.chunks or observation.plan is not None:
+                continue
+            ends = {block for copy in plan.copies for block in (copy.source, copy.destination)}
+            assert (ends <= {block for blocks in after.in_flight[-1].freed for block in blocks}) is fenced
+            waited += fenced
+    assert waited

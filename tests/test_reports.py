@@ -28,6 +28,7 @@ from properties.case_document import (
     case_from_document,
     read_case,
 )
+from properties.catalogue import INVARIANTS, Kind
 from properties.reproduce import reproduce
 from properties.verdict import Case as VerdictCase
 from properties.verdict import Verdict
@@ -115,6 +116,17 @@ def test_what_was_measured_is_what_the_cases_name() -> None:
     named = {(case.title, case.unaided.engine.value) for case in cases() if case.unaided}
     measured = json.loads(DATA.read_text(encoding="utf-8"))["measured"]
     assert {(entry["case"], entry["engine"]) for entry in measured} <= named
+
+
+def test_every_record_about_safety_is_found_unaided_in_some_case() -> None:
+    measured = {entry["case"] for entry in json.loads(DATA.read_text(encoding="utf-8"))["measured"]}
+    found = {case.number for case in cases() if case.title in measured}
+    about_safety = {
+        case.number
+        for case in cases()
+        if any(INVARIANTS[expected.property].kind is not Kind.COMPLETENESS for expected in case.violates)
+    }
+    assert about_safety <= found
 
 
 def test_file_names_begin_with_the_record() -> None:

@@ -34,7 +34,8 @@ from model.tokens import Segment
 from model.trace import Trace
 from properties.features import Feature
 from properties.fuzz import Profile, run_series
-from properties.machine import Campaign, machine_for
+from properties.machine import Campaign
+from properties.machines import machine_for
 from properties.policy_guard import guarded
 from properties.verdict import Cell
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
@@ -63,7 +64,7 @@ CAMPAIGNS = (
 """What is drawn together. Not states in every block, nor internal checkpoints: the encoding has one state per chunk."""
 
 NO_COUNTERPART = {
-    "relocate": "no scratch blocks",
+    "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
     "preempt in step": "first come first served preempts only requests that are not in the step yet",
 }
 """Transitions that no run of the model takes, and why."""
@@ -109,8 +110,7 @@ def follow_seeds(
     patch: pytest.MonkeyPatch,
     actions: int,
     *,
-    partial_tails: bool = False,
-    steps_in_flight: int = 1,
+    features: frozenset[Feature] = frozenset(),
 ) -> Counter[str]:
     """The transitions of runs with one attention spec, and with a second one of either kind."""
     traces = []
@@ -122,10 +122,8 @@ def follow_seeds(
             second_attention=second,
             eviction=(Eviction.ADVERSARIAL, Eviction.LRU)[seed % 2],
             actions=actions,
-            features=frozenset({Feature.PARTIAL_TAILS}) if partial_tails else frozenset(),
+            features=features,
             release=NEWEST,
-            steps_in_flight=steps_in_flight,
-            failures=steps_in_flight > 1,
         )
         traces.append(trace)
     return follow_all(traces, patch).taken
@@ -298,14 +296,15 @@ def test_runs_of_the_model_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPa
 
 
 def test_runs_with_partial_tails_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = follow_seeds(range(1, 2), monkeypatch, actions=10, partial_tails=True)
+    taken = follow_seeds(range(1, 2), monkeypatch, actions=10, features=frozenset({Feature.PARTIAL_TAILS}))
     assert taken["publish tail"]
     assert taken["copy for producer"]
 
 
 @pytest.mark.slow
 def test_runs_with_steps_in_flight_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert follow_seeds(range(4), monkeypatch, actions=12, steps_in_flight=2)["end step"]
+    features = frozenset({Feature.STEPS_IN_FLIGHT, Feature.FAILED_BLOCKS})
+    assert follow_seeds(range(4), monkeypatch, actions=12, features=features)["end step"]
 
 
 @pytest.mark.nightly

@@ -237,6 +237,7 @@ def copy_for_producer(state: State, entry: Entry, source: Term, target: Term) ->
     words = state.words
     moved = _copied(state, source, target).with_refs((source, 1), (target, 1))
     tail = state.tail_hash(source)
+    when = z3.Or(state.status(entry.request) == RUNNING, state.status(entry.request) == LOADED)
     after = attrs.evolve(
         moved,
         full_hash=at(state.full_hash, target, words.no_key),
@@ -244,7 +245,7 @@ def copy_for_producer(state: State, entry: Entry, source: Term, target: Term) ->
         fresh_tail=at(state.fresh_tail, target, z3.BoolVal(True)),
     )
     guards = (
-        guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
+        guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.in_step(entry.request)))),
         guard("its block has a tail", z3.And(state.table(entry) == source, source != words.null, tail != words.no_key)),
         guard("its block is not full", state.full_hash(source) == words.no_key),
         guard("a free block of the pool", z3.And(target != words.null, state.refs(target) == 0, target != source)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from model.configuration import Eviction, GroupKind
@@ -10,7 +11,8 @@ from model.policy import Policy, Summary
 from properties.events import speculation
 from properties.features import Feature
 from properties.judge import events
-from subjects.courses import policy_of, rules_on_a_subject
+from subjects.conform import judged, run_on
+from subjects.courses import courses_on, policy_of, rules_on_a_subject, run_of
 from subjects.differential import Comparison, Ending, compared, start
 from subjects.generation import random_run
 from subjects.process import SubjectProcess
@@ -104,6 +106,23 @@ def test_no_decision_differs_with_context_parallelism(
 ) -> None:
     met = what_is_met(process, second_attention, eviction, frozenset({Feature.CONTEXT_PARALLEL}))
     assert {"LOCAL-HIT", "UNALIGNED-RESUME", "EXTERNAL-HIT", "LOADED-ASYNCHRONOUSLY"} <= met
+
+
+@on_the_newest
+def test_what_is_judged_of_the_model_is_judged_of_the_subject_alone(process: SubjectProcess) -> None:
+    policy, executed = policy_of(process.release), 0
+    for seed, course in enumerate(courses_on(process.release)):
+        run = run_of(course, seed, policy, process.release, actions=20)
+        comparison = compared(run, start(run, process))
+        if comparison.ending is not Ending.EQUAL or comparison.failure:
+            continue
+        alone = run_on(run.trace, policy, process, whole=True)
+        seen = [observation for _, observation in run.numbered]
+        assert [each.execution for each in alone.observations] == [each.execution for each in seen]
+        found = [(index, violation) for index, each in run.numbered for violation in judged(each)]
+        assert [(violation.action, attrs.evolve(violation, action=None)) for violation in alone.violations] == found
+        executed += sum(each.execution is not None for each in seen)
+    assert executed > 100
 
 
 @on_the_newest
