@@ -14,13 +14,23 @@ _CHECKOUT = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 
 def corpus() -> tuple[Trace, ...]:
     """All traces of the corpus, ordered by file name."""
-    return tuple(read_trace(path) for path in sorted(_directory().glob("*.json")))
+    return tuple(named_corpus().values())
+
+
+def named_corpus() -> dict[str, Trace]:
+    """The traces of the corpus by the name of their file."""
+    return {path.stem: read_trace(path) for path in sorted(_directory().glob("*.json"))}
 
 
 def cases() -> tuple[Case, ...]:
     """All public reports that are cases, by the number of the record; one record may have several."""
     found = [read_case(path) for path in sorted((_directory() / "reports").glob("*.json"))]
     return tuple(sorted(found, key=lambda case: case.number))
+
+
+def finding_traces() -> dict[str, Trace]:
+    """Id of a finding -> a run of vLLM's scheduler that shows it, with the rules of the newest release."""
+    return {path.stem: read_trace(path) for path in sorted((_directory() / "findings").glob("*.json"))}
 
 
 def counterexample_traces() -> dict[str, Trace]:

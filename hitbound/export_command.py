@@ -9,6 +9,7 @@ import attrs
 
 from hitbound.policy_loading import load_policy
 from model.policies import DEFAULT_POLICY
+from model.release import REPAIRED
 from model.trace import Trace
 from properties.replay import replay
 from properties.trace_document import dump_trace
@@ -45,7 +46,8 @@ def exported(trace: Trace, form: str, asked: str | None) -> str:
     if form == "vllm-test":
         from subjects.vllm_test import vllm_test
 
-        return vllm_test(trace, replay(trace, load_policy(asked or RIGHT)).admissions)
+        repaired = attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=REPAIRED))
+        return vllm_test(trace, replay(repaired, load_policy(asked or RIGHT)).admissions)
     asked = asked or DEFAULT_POLICY
     if form == "corpus":
         return dump_trace(_regression(trace))

@@ -31,13 +31,13 @@ class Work:
 @attrs.frozen(slots=False)
 class InFlight:
     """One step in flight. `admissions` are those whose first chunk it runs, or whose load it starts; `work` is by
-    request. `freed` are blocks, in the order of their release, that are free once it has executed (vLLM:
-    `deferred_frees`)."""
+    request. `freed` are blocks that are free once it has executed, each time those that were lost together, in
+    the order of their release (vLLM: `deferred_frees`)."""
 
     plan: StepPlan
     admissions: tuple[Admission, ...] = ()
     work: Mapping[str, Work] = attrs.Factory(dict)
-    freed: tuple[int, ...] = ()
+    freed: tuple[Table, ...] = ()
 
     def without_wiping(self, blocks: Collection[int]) -> InFlight:
         """The same step, which does not wipe `blocks`."""

@@ -20,7 +20,10 @@ from model.values import evolve
 def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, int]]:
     """The oldest step in flight has executed, as `step` has it: its chunks are in flight no more, and blocks that
     waited for it are free. Also returns the requests that get tokens from it, each with how many."""
-    scheduler = evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=scheduler.pool.release(step.freed))
+    pool = scheduler.pool
+    for blocks in step.freed:
+        pool = pool.release(blocks)
+    scheduler = evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=pool)
     sampled: dict[str, int] = {}
     for chunk, work in step.chunks:
         request = scheduler.requests.get(chunk.request)

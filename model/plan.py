@@ -32,12 +32,14 @@ class Fetch:
 
 @attrs.frozen
 class Save:
-    """What `block` holds is to be stored under the key `label`, for the leaf `leaf`; it is content of `request`."""
+    """What `block` holds is to be stored under the key `label`, for the leaf `leaf`; it is content of `request`. The
+    blocks `held` are referenced until it is done."""
 
     leaf: str
     request: str
     label: Label
     block: int
+    held: Table = ()
 
 
 @attrs.frozen

@@ -429,6 +429,9 @@ class Release:
 
 NEWEST = Release()
 
+REPAIRED = attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+"""The newest release without what is known to be wrong in the rules beside its policy (docs/findings)."""
+
 _AT_032 = Release(junction_retention=JunctionRetention.ITSELF, accepted_drafts=AcceptedDrafts.WITH_THE_NEXT_STEP)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)

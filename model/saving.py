@@ -60,14 +60,6 @@ def planned(
                 yield save
 
 
-def sources(scheduler: Scheduler, saves: Iterable[Save]) -> list[int]:
-    """Blocks of planned saves that are referenced from now on, before what has read them last lets go."""
-    rules = {name: leaf.store for name, leaf in store_leaves(scheduler).items()} if scheduler.stores else {}
-    return [
-        save.block for save in saves for store in (rules[save.leaf],) if store is not None and store.references_sources
-    ]
-
-
 def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load]) -> tuple[Scheduler, tuple[Save, ...]]:
     """The step takes blocks: pending saves of them are done first or given up, as each store's guard has it. Returns
     what has to be saved before anything is written."""
@@ -95,8 +87,7 @@ def announce(
         rules = leaves[save.leaf].store
         assert rules is not None
         if save.request in undone:
-            if rules.references_sources:
-                scheduler = evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+            scheduler = evolve(scheduler, pool=scheduler.pool.release(save.held))
         elif rules.delayed:
             store = scheduler.stores[save.leaf]
             scheduler = scheduler.with_store(save.leaf, evolve(store, pending=(*store.pending, save)))
@@ -107,14 +98,10 @@ def announce(
 
 def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
     """The worker reports that these saves have taken place: from now on lookups find the objects."""
-    leaves = store_leaves(scheduler) if saves else {}
     for save in saves:
         store = scheduler.stores[save.leaf]
         if save in store.pending:
-            rules = leaves[save.leaf].store
-            assert rules is not None
-            if rules.references_sources:
-                scheduler = evolve(scheduler, pool=scheduler.pool.release((save.block,)))
+            scheduler = evolve(scheduler, pool=scheduler.pool.release(save.held))
         left = tuple(other for other in store.pending if other != save)
         scheduler = scheduler.with_store(save.leaf, evolve(store, keys=store.keys | {save.label}, pending=left))
     return scheduler
@@ -122,13 +109,6 @@ def done(scheduler: Scheduler, saves: tuple[Save, ...]) -> Scheduler:
 
 def referenced(scheduler: Scheduler) -> tuple[int, ...]:
     """Blocks that saves reference, once for each reference: those that are pending, and those of steps in flight."""
-    if not scheduler.stores:
-        return ()
-    planned = tuple(save for step in scheduler.in_flight for save in step.plan.saves)
-    return tuple(
-        save.block
-        for name, leaf in store_leaves(scheduler).items()
-        if leaf.store is not None and leaf.store.references_sources
-        for save in (*scheduler.stores[name].pending, *planned)
-        if save.leaf == name
-    )
+    pending = (save for store in scheduler.stores.values() for save in store.pending)
+    planned = (save for step in scheduler.in_flight for save in step.plan.saves)
+    return tuple(block for save in (*pending, *planned) for block in save.held)

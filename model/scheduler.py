@@ -15,6 +15,7 @@ from model.allocation import free, retire
 from model.configuration import Configuration, LoadFailure
 from model.connector import leaves_of
 from model.in_flight import InFlight, Work
+from model.plan import Table
 from model.pool import Pool, new_pool
 from model.release import (
     AbortedChunks,
@@ -48,7 +49,7 @@ class Scheduler:
     dropped: tuple[str, ...] = ()
     stores: Mapping[str, Store] = attrs.Factory(dict)
     in_flight: tuple[InFlight, ...] = ()
-    copied: tuple[int, ...] = ()
+    copied: tuple[Table, ...] = ()
     outputs: frozenset[Prefix] = frozenset()
 
     def with_request(self, request: Request) -> Scheduler:
@@ -124,7 +125,7 @@ def _free_blocks(scheduler: Scheduler, name: str) -> Scheduler:
     blocks = (*reversed([block for table in request.tables for block in table]), *reversed(request.held))
     newest = max(index for index, step in enumerate(scheduler.in_flight) if step.plan.chunks)
     step = scheduler.in_flight[newest]
-    held = evolve(step, freed=step.freed + blocks)
+    held = evolve(step, freed=(*step.freed, blocks))
     in_flight = (*scheduler.in_flight[:newest], held, *scheduler.in_flight[newest + 1 :])
     _, request = free(scheduler.pool, request)
     return evolve(scheduler.with_request(request), in_flight=in_flight)

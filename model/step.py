@@ -116,7 +116,7 @@ class Step:
         while True:
             try:
                 pool, request, copies = self._extended(self.scheduler.requests[name], tokens)
-            except ReservationTooLow as broken:
+            except EngineAssertion as broken:
                 self._stop(broken)
                 return None
             except PoolExhausted:
@@ -185,7 +185,7 @@ class Step:
                 continue
             try:
                 waits = self._resume_loaded(name) if self.scheduler.requests[name].tables else self._admit_new(name)
-            except ReservationTooLow as broken:
+            except EngineAssertion as broken:
                 self._stop(broken)
                 break
             except (PutOff, PoolExhausted) as why:
@@ -382,7 +382,7 @@ class Step:
             copies=tuple(copies),
             saves=tuple(self.saves.values()),
         )
-        pool = pool.touch(saving.sources(self.scheduler, self.saves.values()))
+        pool = pool.touch(block for save in self.saves.values() for block in save.held)
         step = InFlight(plan, tuple(self.admissions), self.work, freed)
         planned = evolve(
             self.scheduler,
@@ -402,12 +402,12 @@ class Step:
             assertion=self.assertion,
         )
 
-    def _after_copies(self, held: Table) -> tuple[Pool, Table, Table]:
+    def _after_copies(self, held: Table) -> tuple[Pool, tuple[Table, ...], tuple[Table, ...]]:
         """What was held for the copies is free again, where blocks wait for steps in flight only once the first step
         that runs something has executed (`_free_cow_retained_blocks`): the pool, what waits for this step, and what
         waits for a later one."""
         configuration = self.scheduler.configuration
         if configuration.steps_in_flight == 1 or not fences(configuration):
             return self.scheduler.pool.release(held), (), ()
-        waiting = self.scheduler.copied + held
+        waiting = (*self.scheduler.copied, held)
         return (self.scheduler.pool, waiting, ()) if self.chunks else (self.scheduler.pool, (), waiting)

@@ -17,7 +17,7 @@ from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Chunk, Fetch, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK, Label
 from model.request import Request
-from model.store_rules import Guard, LastToken, Match, NullBlocks, OutputStates, StateSource, StoreRules
+from model.store_rules import Guard, HeldBlocks, LastToken, Match, NullBlocks, OutputStates, StateSource, StoreRules
 from model.tokens import Prefix
 
 
@@ -174,7 +174,16 @@ def saves(
             if dropped or rules.state_source is StateSource.NOT_KEPT:
                 continue
         if label not in known:
-            yield Save(leaf.name, request.name, label, block)
+            yield Save(leaf.name, request.name, label, block, _held(rules, block, request))
+
+
+def _held(rules: StoreRules, block: int, request: Request) -> Table:
+    """Blocks that are referenced until the save of `block` of `request` is done."""
+    if not rules.references_sources:
+        return ()
+    if rules.held_blocks is HeldBlocks.SAVED:
+        return (block,)
+    return tuple(other for table in request.tables for other in table if other != NULL_BLOCK)
 
 
 def _full_blocks(

@@ -83,6 +83,15 @@ class Guard(enum.Enum):
     """(vLLM #42959, #51358)"""
 
 
+class HeldBlocks(enum.Enum):
+    """Which blocks are referenced until a save is done, where blocks are (`Guard.REFERENCE`)."""
+
+    SAVED = "saved"
+    """The one that is saved."""
+    WHOLE_TABLES = "whole_tables"
+    """All of the request, scratch blocks included, which then cannot be moved (vllm-ascend #16752)."""
+
+
 class LoadPins(enum.Enum):
     """Whether the objects of a load can go before it has ended."""
 
@@ -135,6 +144,7 @@ class StoreRules:
     state_source: StateSource = StateSource.HANDED_OVER
     null_blocks: NullBlocks = NullBlocks.SKIPPED
     guard: Guard = Guard.REFERENCE
+    held_blocks: HeldBlocks = HeldBlocks.SAVED
     load_pins: LoadPins = LoadPins.UNTIL_LOADED
     missing_object: MissingObject = MissingObject.LOAD_FAILS
     agreement: Agreement = Agreement.EVERY_RANK
@@ -142,7 +152,7 @@ class StoreRules:
 
     @property
     def references_sources(self) -> bool:
-        """Whether the block of a save is referenced until the save is done."""
+        """Whether blocks are referenced until a save is done (see `HeldBlocks`)."""
         return self.delayed and self.guard is Guard.REFERENCE
 
     @property

@@ -76,7 +76,7 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS, Feature.SPECULATION}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
@@ -85,9 +85,14 @@ WIDE = (
                 Feature.STEPS_IN_FLIGHT,
                 Feature.FAILED_BLOCKS,
                 Feature.SKIPPED_READING,
+                Feature.AUXILIARY_OUTPUTS,
                 Feature.PREFIX_REPLAY,
             }
         ),
+    ),
+    (
+        Cell(Contract.FULL, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC),
+        frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL}),
     ),
 )
 """What the longer profiles run beside the plain model: features that go together, each in the widest cell where vLLM's

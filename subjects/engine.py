@@ -235,7 +235,7 @@ class SubjectEngine:
             waiting=tuple(reply["waiting"]),
             skipped=tuple(reply["skipped"]),
             in_flight=tuple(self.in_flight),
-            copied=tuple(reply["deferred"]),
+            copied=(tuple(reply["deferred"]),),
         )
         return attrs.evolve(self.system, scheduler=scheduler, worker=worker, texts=texts)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from subjects.process import Subject, SubjectUnavailable
 
 RUN = """
-import json, pathlib, runpy, sys, tempfile
+import json, pathlib, runpy, sys, tempfile, traceback, unittest
 for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
     raised = ""
     try:
@@ -20,8 +20,15 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
         (test,) = [value for name, value in names.items() if name.startswith("test_")]
         with tempfile.TemporaryDirectory() as directory:
             test(pathlib.Path(directory))
+    except unittest.SkipTest as skipped:
+        raised = f"skipped: {skipped}"
     except Exception as error:
-        raised = f"{type(error).__name__}: {error}".strip(": ")
+        (last, _), frames = list(traceback.walk_tb(error.__traceback__))[-1], traceback.extract_tb(error.__traceback__)
+        told = str(error) or frames[-1].line.removesuffix("  # (L, E)")
+        raised = f"{type(error).__name__} in {frames[-1].name}: {told}"
+        engine = last.f_locals.get("engine")
+        if engine is not None:
+            raised += f"; admitted were {dict(sorted(engine.resumed.items()))}"
     print("hitbound", json.dumps([file.stem, raised]), flush=True)
 """
 
@@ -30,10 +37,13 @@ SECONDS = 600
 
 
 def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
-    """What each test raised, by its name; nothing if it passed. Raises SubjectUnavailable if they do not all end."""
+    """What each test raised, or why it was skipped, by its name; nothing if it passed.
+
+    Raises SubjectUnavailable if they do not all end.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        for name, text in tests.items():
-            Path(directory, f"{name}.py").write_text(text, encoding="utf-8")
+        for number, text in enumerate(tests.values()):
+            Path(directory, f"{number}.py").write_text(text, encoding="utf-8")
         ran = subprocess.run(
             [subject.interpreter, "-c", RUN, directory],
             env={**os.environ, **subject.environment()},
@@ -43,7 +53,7 @@ def run_exported(subject: Subject, tests: Mapping[str, str]) -> dict[str, str]:
             check=False,
         )
     lines = (line.removeprefix("hitbound ") for line in ran.stdout.splitlines() if line.startswith("hitbound "))
-    raised = dict(json.loads(line) for line in lines)
+    raised = {list(tests)[int(number)]: told for number, told in map(json.loads, lines)}
     if raised.keys() != tests.keys():
         raise SubjectUnavailable(f"{subject.tree}: not every exported test ended\n{ran.stderr[-2000:]}")
     return raised

@@ -165,8 +165,8 @@ def model_state(system: System) -> dict[str, Any]:
 
 def deferred(scheduler: Scheduler) -> tuple[int, ...]:
     """Blocks that are free once steps in flight have executed, by number."""
-    freed = (block for step in scheduler.in_flight for block in step.freed if block != NULL_BLOCK)
-    return tuple(sorted([*scheduler.copied, *freed]))
+    waiting = (*scheduler.copied, *(blocks for step in scheduler.in_flight for blocks in step.freed))
+    return tuple(sorted(block for blocks in waiting for block in blocks if block != NULL_BLOCK))
 
 
 def _model_request(request: Request) -> tuple[str, int, int | None]:

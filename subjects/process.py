@@ -124,6 +124,16 @@ class SubjectProcess:
                 stream.close()
         self._written = None
 
+    def processor_seconds(self) -> float:
+        """Processor time that the process has taken; 0 where it does not run, or the system does not say."""
+        try:
+            fields = (
+                Path(f"/proc/{self._process.pid if self._process else 0}/stat").read_text().rpartition(")")[2].split()
+            )
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def ask(self, do: str, **arguments: Any) -> Reply:
         """Send one command and wait for its reply. The process is started again if the last command ended it."""
         return self._send(do, arguments) or self._reply()

@@ -7,14 +7,17 @@ import string
 from collections.abc import Iterator
 from pathlib import Path
 
-from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Reset, Step
-from model.configuration import Configuration, Group, GroupKind
+from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Reset, Schedule, Step
+from model.configuration import Configuration, Group, GroupKind, StateMode
 from model.connector import Connector, Leaf
 from model.errors import HitboundError
 from model.release import NEWEST
 from model.tokens import tokens_of
 from model.trace import ExpectedAdmission, Trace
 from subjects.commands import Commands
+
+AUXILIARY = "-auxiliary"
+"""A trace that says what a policy with this ending does runs with auxiliary outputs switched on."""
 
 TEMPLATE = Path(__file__).with_name("vllm_test.template")
 
@@ -33,21 +36,28 @@ def vllm_test(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> str:
         raise NotForVllm(
             "the trace needs the rules of an older release; a test runs on the rules of the release it is in"
         )
+    if any(group.draft or group.ranks > 1 for group in configuration.groups) or configuration.drafts:
+        raise NotForVllm("draft models and context parallelism are not part of these tests yet")
+    if configuration.state_mode is not StateMode.ALIGN:
+        raise NotForVllm(f"states are written in mode {configuration.state_mode.value!r}; these tests know align only")
     words = re.findall(r"[a-z0-9]+", trace.title.lower())[:8]
     return string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=trace.title.replace("\\", " ").replace('"""', "'''"),
         reason=f"\nSource: {trace.source}.\n" if trace.source else "",
-        groups="\n".join(f"    {_spec(group)}," for group in configuration.groups),
+        groups="\n".join(f"    {_spec(group, configuration)}," for group in configuration.groups),
         pool_blocks=configuration.pool_blocks,
         hash_block=configuration.hash_block,
         budget=configuration.budget,
+        steps_in_flight=configuration.steps_in_flight,
+        retention=configuration.retention,
+        auxiliary_outputs=any(expected.policy.endswith(AUXILIARY) for expected in trace.expectations),
         connector=None if configuration.connector is None else _connector(configuration.connector),
         name="_".join(words) or "trace",
         body="\n".join(f"    {line}" for line in _body(trace, admissions)),
     )
 
 
-def _spec(group: Group) -> str:
+def _spec(group: Group, configuration: Configuration) -> str:
     sizes = f"block_size={group.block}, num_kv_heads=1, head_size=1, dtype=torch.float32"
     match group.kind:
         case GroupKind.FULL_ATTENTION:
@@ -55,8 +65,12 @@ def _spec(group: Group) -> str:
         case GroupKind.SLIDING_WINDOW:
             return f"SlidingWindowSpec({sizes}, sliding_window={group.window})"
         case GroupKind.MAMBA:
-            shape = "shapes=((1,),), dtypes=(torch.float32,)"
-            return f'MambaSpec(block_size={group.block}, {shape}, mamba_cache_mode="align")'
+            state = f'block_size={group.block}, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode="align"'
+            if configuration.checkpoint_alignment is None:
+                return f"MambaSpec({state})"
+            alignment = configuration.checkpoint_alignment
+            checkpoint = f"num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment={alignment}"
+            return f"call(MambaSpec, {state}, {checkpoint})"
     raise NotForVllm(f"a {group.kind.value} group is not part of these tests yet")
 
 
@@ -74,6 +88,8 @@ def _body(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> Iterator[s
         yield from _line(action, commands, trace.configuration, texts)
     for expected in admissions:
         yield f"assert engine.resumed[{expected.request!r}] == ({expected.local}, {expected.external})  # (L, E)"
+    for request in sorted(texts.keys() - {expected.request for expected in admissions}):
+        yield f"assert {request!r} not in engine.resumed  # it is put off"
 
 
 def _line(
@@ -86,8 +102,16 @@ def _line(
             answers = f", {said}" if said else ""
             texts_of = f"{_list(arguments['prompt'])}, {_list(arguments['output'])}"
             yield f"engine.arrive({action.request!r}, {texts_of}{answers})"
-        case Step(failed_loads=()):
+        case Step(failed_loads=(), failed_blocks=()):
             yield f"engine.step({action.budget or ''})"
+        case Step(failed_blocks=()):
+            yield f"engine.step({action.budget or None}, failed_loads={list(action.failed_loads)})"
+        case Schedule():
+            yield f"engine.schedule({action.budget or ''})"
+        case Execute(failed_loads=(), failed_blocks=()):
+            yield "engine.execute()"
+        case Execute(failed_blocks=()):
+            yield f"engine.execute(failed_loads={list(action.failed_loads)})"
         case Drain():
             yield f"engine.drain({action.budget or ''})"
         case Evict():

@@ -333,6 +333,6 @@ def test_blocks_of_a_copy_wait_for_the_step_that_copies_them() -> None:
             if plan is None or not plan.copies or not plan.chunks or observation.plan is not None:
                 continue
             ends = {block for copy in plan.copies for block in (copy.source, copy.destination)}
-            assert (ends <= set(after.in_flight[-1].freed)) is fenced
+            assert (ends <= {block for blocks in after.in_flight[-1].freed for block in blocks}) is fenced
             waited += fenced
     assert waited

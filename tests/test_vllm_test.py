@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 
 import pytest
 
-from hitbound.corpus import corpus
+from benchmarks.release_matrix import DATA
+from hitbound.corpus import corpus, finding_traces
+from hitbound.export_command import exported
 from model.policies import POLICIES
 from model.trace import Trace
 from properties.replay import replay
@@ -48,7 +51,10 @@ def test_it_passes_where_vllm_is_right_and_fails_where_it_is_not(release: str) -
         "attention hit 64, Mamba hit 16, a connector without": release != "0.27.1",
         "a fork at 48 of a prompt that ran in one chunk": True,
     }
-    tests = {f"test_{number}": text_of(trace_titled(words)) for number, words in enumerate(right)}
-    raised = run_exported(installed_subject(release), tests)
-    assert [not error for error in raised.values()] == list(right.values())
-    assert all(error.startswith("AssertionError") for error in raised.values() if error)
+    tests = {words: exported(trace_titled(words), "vllm-test", None) for words in right}
+    findings = {name: exported(trace, "vllm-test", None) for name, trace in finding_traces().items()}
+    raised = run_exported(installed_subject(release), tests | findings)
+    assert {words: not raised[words] for words in right} == right
+    assert all(error.startswith("AssertionError") for words, error in raised.items() if words in right and error)
+    measured = json.loads(DATA.read_text(encoding="utf-8"))[release]["exported"]
+    assert {name: raised[name] for name in findings} == measured

@@ -186,9 +186,10 @@ def _leaks(system: System) -> Iterator[str]:
     pool = system.scheduler.pool
     requests = system.scheduler.requests.values()
     held = Counter(block for request in requests for table in request.tables for block in table)
-    fenced = Counter(block for step in system.scheduler.in_flight for block in step.freed)
+    fenced = Counter(block for step in system.scheduler.in_flight for blocks in step.freed for block in blocks)
     saved = Counter(referenced(system.scheduler))
-    aside = Counter([block for request in requests for block in request.held] + list(system.scheduler.copied))
+    copied = (block for blocks in system.scheduler.copied for block in blocks)
+    aside = Counter([*(block for request in requests for block in request.held), *copied])
     holders = held + fenced + saved + aside
     for block, refs in enumerate(pool.refs):
         if refs and refs > holders[block] and block != NULL_BLOCK:
