@@ -22,7 +22,7 @@ DRIVER = Path(connector_conform.__file__).with_name("connector_driver.py")
 
 ROLES = ("kv_both", "kv_consumer", "kv_producer")
 
-KEYS = {"kv_connector_extra_config": dict, "kv_role": str, "path": list}
+KEYS = {"kv_connector_extra_config": dict, "kv_role": str, "kv_transfer_params": dict, "path": list}
 """What a configuration may say, and the JSON type of each."""
 
 
@@ -50,6 +50,7 @@ def named_connector(named: str, file: Path | None) -> connector_conform.RealConn
         name=name,
         extra=said.get("kv_connector_extra_config", {}),
         role=said.get("kv_role", ROLES[0]),
+        params=said.get("kv_transfer_params", {}),
         path=(*path, str(Path.cwd())),
     )
 

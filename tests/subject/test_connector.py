@@ -44,7 +44,7 @@ def process() -> Iterator[SubjectProcess]:
 def run(
     process: SubjectProcess, module: str, name: str, traces: int = SHORT.traces, **extra: object
 ) -> Outcome | Failure:
-    tested = RealConnector(module, name, dict(extra), "kv_both", (str(CONNECTORS),))
+    tested = RealConnector(module, name, dict(extra), "kv_both", {}, (str(CONNECTORS),))
     return conform(process, tested, Profile("short", traces, SHORT.actions, 0), 0)
 
 
