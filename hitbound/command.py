@@ -301,6 +301,12 @@ command.add_command(subject)
 @command.command(epilog=exit_codes.help_text())
 @click.option("--subject", "named", metavar="vllm==X", help="An installed release; `hitbound subject` installs it.")
 @click.option("--source", type=FILE, metavar="DIR", help="A checkout of vLLM.")
+@click.option(
+    "--connector",
+    metavar="MODULE:CLASS",
+    help="Test this KV connector instead: which contract it keeps, and whether its claim is honest.",
+)
+@click.option("--config", type=FILE, metavar="FILE", help="The connector's configuration, as JSON.")
 @profile_option
 @format_option
 @seed_option
@@ -309,6 +315,8 @@ command.add_command(subject)
 def conform(
     named: str | None,
     source: Path | None,
+    connector: str | None,
+    config: Path | None,
     profile: str,
     form: str,
     seed: int | None,
@@ -316,13 +324,21 @@ def conform(
     traces: Path | None,
 ) -> int:
     """Run a real vLLM scheduler under the same checks, and compare its decisions with those of the model."""
+    from hitbound import connector_command
     from hitbound.conform_command import run, subject_named
 
+    if config is not None and connector is None:
+        raise connector_command.NoConnector("--config configures a connector: name it with --connector MODULE:CLASS")
+    tested_connector = connector_command.named_connector(connector, config) if connector is not None else None
     findings = read_known(known) if known else ()
     chosen = engines.seed_of(profile, seed)
     tested = subject_named(named, source)
     with progress() as say:
-        found = run(tested, profile, chosen, say, checkout=source is not None)
+        checkout = source is not None
+        if tested_connector is None:
+            found = run(tested, profile, chosen, say, checkout=checkout)
+        else:
+            found = connector_command.run(tested, tested_connector, profile, chosen, say, checkout=checkout)
     report = Report(
         "conform",
         (found.policy,),

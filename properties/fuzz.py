@@ -76,7 +76,7 @@ WIDE = (
     ),
     (
         Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
-        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE, Feature.AUXILIARY_OUTPUTS}),
+        frozenset({Feature.STORES, Feature.PEERS, Feature.EVERY_STATE}),
     ),
     (
         Cell(Contract.BACKED, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC),
@@ -85,6 +85,7 @@ WIDE = (
                 Feature.STEPS_IN_FLIGHT,
                 Feature.FAILED_BLOCKS,
                 Feature.SKIPPED_READING,
+                Feature.AUXILIARY_OUTPUTS,
                 Feature.PREFIX_REPLAY,
             }
         ),
@@ -196,7 +197,10 @@ class Outcome:
     @property
     def scope(self) -> str:
         campaign = self.campaign
-        sampled = f"{campaign.runs} runs with {campaign.actions} actions"
+        needed = rules_of(campaign.eviction, campaign.features)
+        fired = len(needed & set(campaign.fired))
+        kinds = f"all {fired} kinds" if fired == len(needed) else f"{fired} of {len(needed)} kinds"
+        sampled = f"{campaign.runs} runs with {campaign.actions} actions of {kinds}"
         return f"{sampled}, {campaign.words}, seed {self.seed}"
 
 

@@ -113,7 +113,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def configure(self, data: st.DataObject) -> None:
         campaign = self.campaign
         drawn = configurations(campaign.cell, campaign.eviction, campaign.fixed_leaf, campaign.features)
-        configuration = attrs.evolve(data.draw(drawn), release=campaign.release)
+        configuration = data.draw(drawn)
+        rules = campaign.release
+        if configuration.checkpoint_alignment is not None:
+            rules = attrs.evolve(rules, checkpoint_start=configuration.release.checkpoint_start)
+        configuration = attrs.evolve(configuration, release=rules)
         if campaign.connector is not None:
             configuration = attrs.evolve(configuration, connector=campaign.connector)
         self.configuration = configuration

@@ -338,7 +338,7 @@ class Engine:
         kv_cache_config = call(
             vllm.specs.KVCacheConfig,
             num_blocks=pool_blocks,
-            kv_cache_tensors=[],
+            kv_cache_tensors=self._kv_cache_tensors(specs, pool_blocks),
             kv_cache_groups=[
                 vllm.specs.KVCacheGroupSpec([f"layer{i}"], spec, is_eagle_group=groups[i]["draft"])
                 for i, spec in enumerate(specs)
@@ -547,6 +547,10 @@ class Engine:
         """The prefix cache is reset; running requests are preempted first."""
         self._scheduler.reset_prefix_cache(reset_running_requests=True)
         return self._state()
+
+    def _kv_cache_tensors(self, specs: list[Any], pool_blocks: int) -> list[Any]:
+        """How the memory of the groups' layers is laid out; a scheduler does not look at it."""
+        return []
 
     # Observation
 

@@ -163,7 +163,6 @@ def test_events_apply_where_they_can_happen() -> None:
         "SHARDED-HIT",
         "READING-SKIPPED",
         "OUTPUTS-MISSING",
-        "OUTPUTS-KEPT",
         "HIT-RERUN",
         "SHORT-HIT",
         "DRAFT-DROP",

@@ -111,7 +111,7 @@ def test_scheduler_and_worker_have_the_same_tables() -> None:
 
 def test_a_request_writes_to_blocks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def extends_with_null(
-        configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int, ahead: int
+        configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int, ahead: int = 0
     ) -> tuple[Pool, Request, tuple[Copy, ...]]:
         tables = tuple((*table, *(0 for _ in range(len(table), tokens // 2))) for table in request.tables)
         return pool, attrs.evolve(request, tables=tables), ()

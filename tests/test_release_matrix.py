@@ -11,6 +11,7 @@ import pytest
 from benchmarks import release_matrix
 from hitbound.corpus import finding_traces
 from hitbound.expectation import unmet
+from hitbound.export_command import exported
 from model.policies import policy_named
 from properties.replay import replay
 from tests.scenarios import SCENARIOS, adopted, is_wrong
@@ -74,3 +75,12 @@ def test_every_page_is_in_the_list_of_findings() -> None:
     assert [
         page.name for page in FINDINGS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in listed
     ] == []
+
+
+def test_only_the_finding_about_auxiliary_outputs_switches_them_on() -> None:
+    switched_on = {
+        name
+        for name, trace in finding_traces().items()
+        if "AUXILIARY_OUTPUTS = True" in exported(trace, "vllm-test", None)
+    }
+    assert switched_on == {"auxiliary-outputs"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from model.connector import Conduct, Leaf
 from model.peer import PeerRules
 from model.release import RELEASES, Release
 from model.store_rules import StoreRules
+from properties.catalogue import EVENTS
 from properties.fuzz import WIDE
 from properties.repeatable import repeatable_draws
 from properties.strategies import configurations
@@ -131,3 +133,20 @@ def test_every_value_is_used() -> None:
     seen = values()
     missing = {f"{kind.__name__}.{name}": never_used(seen[kind, name]) for kind in SWITCHES for name in fields_of(kind)}
     assert {name: each for name, each in missing.items() if each} == {}
+
+
+FEATURES = Path(__file__).parents[1] / "docs" / "features.md"
+
+
+def test_the_table_of_features_names_what_there_is() -> None:
+    rows = [line.strip("| \n").split(" | ") for line in FEATURES.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if len(row) == 5 and row[0] != "feature" and not row[0].startswith("---")]
+    assert len(rows) > 30
+    known = {f"{kind.__name__}.{name}" for kind in SWITCHES + ACTIONS for name in fields_of(kind)}
+    numbers = {str(case.number) for case in cases()}
+    for feature, files, switches, events, verified in rows:
+        assert all((MODEL / name).exists() for name in re.findall(r"`(\w+\.py)`", files)), feature
+        assert set(re.findall(r"`([\w.]+)`", switches)) <= known, feature
+        assert set(re.findall(r"\b[A-Z][A-Z-]{4,}\b", events)) - {"OWN-RESERVE"} <= EVENTS.keys(), feature
+        for told in re.findall(r"cases? ([\d, ]+)", verified):
+            assert set(re.findall(r"\d+", told)) <= numbers, feature

@@ -18,12 +18,6 @@ def _load_given_up(observation: Observation) -> bool:
     return any(decision.given_up for decision in observation.decisions)
 
 
-def _load_with_outputs(observation: Observation) -> bool:
-    return observation.after.configuration.auxiliary_outputs and any(
-        decision.external for decision in observation.decisions
-    )
-
-
 def _rerun(observation: Observation) -> bool:
     return observation.plan is not None and any(chunk.rerun for chunk in observation.plan.chunks)
 
@@ -48,13 +42,6 @@ ENTRIES = (
         id="OUTPUTS-MISSING",
         statement="A load is given up because auxiliary outputs are not kept as far.",
         occurs=_load_given_up,
-        applies_to="campaigns with auxiliary outputs",
-        applies=draws(Feature.AUXILIARY_OUTPUTS),
-    ),
-    Sometimes(
-        id="OUTPUTS-KEPT",
-        statement="Auxiliary outputs are kept as far as a load reaches.",
-        occurs=_load_with_outputs,
         applies_to="campaigns with auxiliary outputs",
         applies=draws(Feature.AUXILIARY_OUTPUTS),
     ),
