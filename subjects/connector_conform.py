@@ -62,6 +62,8 @@ class RealConnector:
     name: str
     extra: dict[str, Any]
     role: str
+    params: dict[str, Any]
+    """What each request says about its transfer (vLLM: `kv_transfer_params`)."""
     path: tuple[str, ...]
 
 
