@@ -10,19 +10,17 @@ from typing import Any
 from hitbound.conform_command import Conformed, SubjectPolicy
 from hitbound.judgement import Judgement
 from hitbound.progress import Say
-from hitbound.signature import signature_of
 from model.errors import HitboundError
 from model.trace import Trace
 from properties.verdict import Result
 from subjects import connector_conform, courses
-from subjects.conform import NO_ENGINE_ERROR
 from subjects.process import Failure, Subject, SubjectProcess
 
 DRIVER = Path(connector_conform.__file__).with_name("connector_driver.py")
 
 ROLES = ("kv_both", "kv_consumer", "kv_producer")
 
-KEYS = {"kv_connector_extra_config": dict, "kv_role": str, "path": list}
+KEYS = {"kv_connector_extra_config": dict, "kv_role": str, "kv_transfer_params": dict, "path": list}
 """What a configuration may say, and the JSON type of each."""
 
 
@@ -50,6 +48,7 @@ def named_connector(named: str, file: Path | None) -> connector_conform.RealConn
         name=name,
         extra=said.get("kv_connector_extra_config", {}),
         role=said.get("kv_role", ROLES[0]),
+        params=said.get("kv_transfer_params", {}),
         path=(*path, str(Path.cwd())),
     )
 
@@ -103,8 +102,7 @@ def _judgement(policy: str, result: Result, found: tuple[connector_conform.Findi
     replay = next((finding.replay for finding in found if result.trace and _is_of(finding, result.trace)), None)
     if replay is None:
         return Judgement(policy, result)
-    raised = result.property == NO_ENGINE_ERROR
-    signature = connector_conform.without_numbers(result.reason) if raised else signature_of(result, replay)
+    signature = connector_conform.without_numbers(result.reason)
     return Judgement(policy, result, signature=signature, replay=replay, tree=tree)
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hitbound.progress import Say
+from model.policies import POLICIES
 from model.policy import Policy
 from model.ready_connectors import READY
+from model.release import NEWEST
 from properties.requirements import at_least, is_greatest, required_cells
 from properties.verdict import ALL_CELLS, Cell, Result, Verdict
 
@@ -39,11 +41,16 @@ def prove(policy: Policy, say: Say, also: tuple[Cell, ...] = ()) -> tuple[Result
 
 
 def prove_soundness(say: Say) -> Soundness:
-    """The proof about the cache, decided anew."""
+    """The proof about the cache, decided anew; a cell that fails is traced."""
     _let_interrupts_through()
     from solver.soundness.proof import examine_soundness
 
-    return examine_soundness(progress=say)
+    found = examine_soundness(progress=say)
+    if found.verdict is not Verdict.CTI:
+        return found
+    from solver.soundness.tracing import Aim, traced
+
+    return traced(found, Aim(POLICIES["reference"], NEWEST), say)
 
 
 def _let_interrupts_through() -> None:

@@ -50,6 +50,7 @@ def _policy(policy: Policy, judgements: tuple[Judgement, ...], width: int) -> It
         yield from (part for reason in _reasons(matrix, examples) for part in wrapped(reason, width))
     yield ""
     yield from _others(judgements, examples, width)
+    yield from (part for line in events_of(judgements) for part in wrapped(f"  {line}", width))
     for number, example in enumerate(examples.values(), 1):
         if example.result.trace is not None:
             yield ""
@@ -118,6 +119,22 @@ def _others(judgements: Iterable[Judgement], examples: Examples, width: int) -> 
         names = ", ".join(dict.fromkeys(named(judgement) for judgement in alike))
         text = f"  {engine}: {word}  {names}{f' within {scope}' if scope else ''}{because}"
         yield from wrapped(text, width)
+
+
+def events_of(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """How many of the interesting events happened in the runs to which they apply, engine by engine."""
+    times: dict[str, dict[str, int]] = {}
+    for judgement in judgements:
+        result = judgement.result
+        if result.detail.get("kind") == "sometimes":
+            of_engine = times.setdefault(result.engine, {})
+            of_engine[result.property] = of_engine.get(result.property, 0) + int(
+                result.detail.get("times", result.detail.get("traces", 0))
+            )
+    for engine, met in times.items():
+        missed = sorted(name for name, count in met.items() if not count)
+        rest = f"; never {', '.join(missed)}" if missed else ""
+        yield f"{engine} met {len(met) - len(missed)} of {len(met)} events (`sometimes` properties){rest}"
 
 
 def limits_of(judgements: Iterable[Judgement]) -> Iterator[str]:

@@ -42,7 +42,7 @@ def _lines(soundness: Soundness, width: int) -> Iterator[str]:
     yield ""
     legend = ", ".join(f"{_column(number).strip()} {action.name}" for number, action in enumerate(soundness.actions))
     yield from wrapped(f"  {legend}", width)
-    letters = "P kept, . untouched by the action, C not inductive, V the action cannot happen, ? undecided"
+    letters = "P kept, . untouched by the action, C not inductive, X violated by a run, V cannot happen, ? undecided"
     yield from wrapped(f"  {letters}", width)
     yield ""
     yield "  what decisions take from the cache"

@@ -275,7 +275,7 @@ def admit(
         allotment(request.name, expected, free, None)
         raise
     allotments = allotment(request.name, expected, free, pool)
-    loads = _loads(configuration, policy, request, decision, asynchronous, stores)
+    loads = _loads(configuration, policy, pool, request, decision, asynchronous, stores)
     request = evolve(
         request,
         computed=start,
@@ -313,6 +313,7 @@ def _peers(configuration: Configuration) -> tuple[str, ...]:
 def _loads(
     configuration: Configuration,
     policy: Policy,
+    pool: Pool,
     request: Request,
     decision: Decision,
     asynchronous: bool,
@@ -326,6 +327,7 @@ def _loads(
     def fetches(told: Assignment, end: int) -> tuple[Fetch, ...]:
         if told.leaf.store is None or told.tokens == 0:
             return ()
+        storing.check_load_start(configuration, told.leaf.store, pool, request.tables, decision.local, end)
         store = stores[told.leaf.name]
         return storing.fetches(
             configuration, told.leaf.store, store, request.tokens, request.tables, decision.local, end

@@ -15,9 +15,19 @@ from model.configuration import Configuration, Group
 from model.connector import Leaf
 from model.geometry import column_ending_at, columns_for, floor_to
 from model.plan import Chunk, Fetch, Load, Save, StepPlan, Table
-from model.pool import NULL_BLOCK, Label
+from model.pool import NULL_BLOCK, EngineAssertion, Label, Pool
 from model.request import Request
-from model.store_rules import Guard, HeldBlocks, LastToken, Match, NullBlocks, OutputStates, StateSource, StoreRules
+from model.store_rules import (
+    Guard,
+    HeldBlocks,
+    LastToken,
+    LoadStart,
+    Match,
+    NullBlocks,
+    OutputStates,
+    StateSource,
+    StoreRules,
+)
 from model.tokens import Prefix
 
 
@@ -143,6 +153,23 @@ def fetches(
             if column < len(table) and table[column] != NULL_BLOCK:
                 fetched.append(Fetch(label, table[column]))
     return tuple(fetched)
+
+
+def check_load_start(
+    configuration: Configuration, rules: StoreRules, pool: Pool, tables: tuple[Table, ...], start: int, end: int
+) -> None:
+    """Raises EngineAssertion if the first unhashed block of a group, by which a load is found to begin, lies below
+    `start` (`OffloadingConnectorScheduler.update_state_after_alloc`)."""
+    if rules.load_start is LoadStart.LOCAL_HIT:
+        return
+    for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
+        pending = table[: columns_for(end, group.block)]
+        unhashed = (column for column, block in enumerate(pending) if block and pool.labels[block] is None)
+        first = next(unhashed, len(pending))
+        if first * group.block < start:
+            raise EngineAssertion(
+                f"a load of [{start}, {end}) begins in column {first} of group {index}, at {first * group.block}"
+            )
 
 
 def saves(

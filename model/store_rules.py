@@ -104,6 +104,16 @@ class LoadPins(enum.Enum):
     #42289: `SimpleCPUOffloadScheduler.get_num_new_matched_tokens`)."""
 
 
+class LoadStart(enum.Enum):
+    """Where a load begins in each group."""
+
+    LOCAL_HIT = "local_hit"
+    """Where the local hit ends: what lies below is computed."""
+    FIRST_UNHASHED = "first_unhashed"
+    """At the first block without a hash, null ones apart. The engine asserts that the local hit does not reach further,
+    and a recurrent block that holds the state at the load's end may begin below it (vLLM #50454)."""
+
+
 class MissingObject(enum.Enum):
     """What becomes of a load one of whose objects is gone."""
 
@@ -146,6 +156,7 @@ class StoreRules:
     guard: Guard = Guard.REFERENCE
     held_blocks: HeldBlocks = HeldBlocks.SAVED
     load_pins: LoadPins = LoadPins.UNTIL_LOADED
+    load_start: LoadStart = LoadStart.LOCAL_HIT
     missing_object: MissingObject = MissingObject.LOAD_FAILS
     agreement: Agreement = Agreement.EVERY_RANK
     at_reset: AtReset = AtReset.EMPTIED

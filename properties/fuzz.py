@@ -197,7 +197,10 @@ class Outcome:
     @property
     def scope(self) -> str:
         campaign = self.campaign
-        sampled = f"{campaign.runs} runs with {campaign.actions} actions"
+        needed = rules_of(campaign.eviction, campaign.features)
+        fired = len(needed & set(campaign.fired))
+        kinds = f"all {fired} kinds" if fired == len(needed) else f"{fired} of {len(needed)} kinds"
+        sampled = f"{campaign.runs} runs with {campaign.actions} actions of {kinds}"
         return f"{sampled}, {campaign.words}, seed {self.seed}"
 
 

@@ -120,10 +120,12 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
 
     # Commands
 
-    def connect(self, module: str, name: str, extra: dict[str, Any], role: str, path: list[str]) -> dict[str, Any]:
+    def connect(
+        self, module: str, name: str, extra: dict[str, Any], role: str, params: dict[str, Any], path: list[str]
+    ) -> dict[str, Any]:
         """Which connector is tested, and what it is configured with. It is built with each scheduler."""
         sys.path[:0] = path
-        self._extra, self._role = extra, role
+        self._extra, self._role, self._params = extra, role, params
         offering = self._offering(getattr(import_module(module), name))
         factory = self._vllm.factory.KVConnectorFactory
         factory._registry[name] = lambda: offering
@@ -151,11 +153,18 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
         self._worker = workers.worker_half(self._vllm.vllm_config, self._configured, connector, self._caches.layers)
         return {**state, "claims": claims, "seen": self._worker.seen, "worker": self._worker.name}
 
+    def arrive(self, request: str, **named: Any) -> dict[str, Any]:
+        state: dict[str, Any] = super().arrive(request, **named)
+        if self._params:
+            self._scheduler.requests[request].kv_transfer_params = dict(self._params)
+        return state
+
     def schedule(self, budget: int | None = None) -> dict[str, Any]:
         self._told.clear()
         state: dict[str, Any] = super().schedule(budget)
         state["step"]["told"] = list(self._told)
         self._worker.prepare(self._in_flight[-1][0])
+        state["announced"] = self._worker.announced()
         return state
 
     def answers(self) -> dict[str, Any]:

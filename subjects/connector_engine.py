@@ -198,6 +198,8 @@ class Run:
 
     refused: Failure | None = None
     """Why there is no run."""
+    lost: Failure | None = None
+    """How the process ended, or did not answer, in the middle of it."""
     claims: bool = False
     seen: bool = False
     """Whether what its loads bring is seen."""
@@ -231,6 +233,7 @@ class ConnectorEngine(SubjectEngine):
         self._leaf, self._store, self._tested, self._times_asked = leaf, leaf.store, tested, times_asked
         self._numbers = Numbers(configuration.groups)
         self._active: dict[str, Load] = {}
+        self._announced: dict[str, set[int]] = {}
         self._ended: dict[str, bool] = {}
         """Loads that the trace lets end, and whether they succeed."""
         self._reported: list[str] = []
@@ -292,6 +295,7 @@ class ConnectorEngine(SubjectEngine):
         worker = before.worker
         memory = worker.memory.wipe(plan.taken).copy({copy.destination: copy.source for copy in plan.copies})
         self._activate(observation)
+        self._judge_announced(reply["announced"])
         self._note_others(step)
         loaded = self.process.ask("load", writes=self._numbers.written(worker.memory, memory))
         if isinstance(loaded, Failure):
@@ -356,6 +360,8 @@ class ConnectorEngine(SubjectEngine):
                 continue
             if not self.run.seen:
                 memory = self._at_its_word(memory, load)
+            elif name in self._announced:
+                memory = self._from_a_peer(memory, load)
             self._reported.append(name)
             self.run.exercised[Clause.COMPLETION] += 1
             self.run.exercised[Clause.PIN] += name in self._disturbed
@@ -411,6 +417,14 @@ class ConnectorEngine(SubjectEngine):
         told = {admission.decision.request for admission in observation.admissions if not admission.loads}
         self.run.exercised[Clause.UNASSIGNED] += len(told)
 
+    def _judge_announced(self, announced: dict[str, list[int]]) -> None:
+        """A load from a peer writes when it ends, into the blocks that it announces."""
+        for name, blocks in announced.items():
+            load = self._active.get(name)
+            self._announced[name] = set(blocks)
+            for block in set(blocks) - (self._destinations(load) if load is not None else set()):
+                self._found(Clause.UNASSIGNED, f"it announces a load of {name} into block {block} {self._owner(block)}")
+
     def _judge_synchronous(self, memory: Memory, loads: Iterable[Load]) -> Memory:
         for load in loads:
             if not self.run.seen:
@@ -462,6 +476,19 @@ class ConnectorEngine(SubjectEngine):
             table = load.tables[index]
             if column < len(table):
                 memory = memory.write(table[column], needed)
+        return memory
+
+    def _from_a_peer(self, memory: Memory, load: Load) -> Memory:
+        """What a peer that has all of the prompt reads into the blocks that were announced."""
+        for index, group in enumerate(self.system.configuration.groups):
+            for column, block in enumerate(load.tables[index]):
+                end = min((column + 1) * group.block, load.end)
+                if block not in self._announced[load.request] or column * group.block >= end:
+                    continue
+                if not group.recurrent:
+                    memory = memory.replace(block, AttentionKV(index, column * group.block, load.prefix[:end]))
+                elif column == column_ending_at(load.end, group.block):
+                    memory = memory.replace(block, RecurrentState(index, load.prefix[:end]))
         return memory
 
     @property

@@ -44,7 +44,15 @@ class Ended:
         self.invalid |= other.invalid
 
 
-class Own:
+class Half:
+    """A worker half that moves what it moves by itself; `PeerReads` says instead what a peer would bring."""
+
+    def announced(self) -> dict[str, list[int]]:
+        """Blocks of requests that a peer fills, as announced in this step."""
+        return {}
+
+
+class Own(Half):
     """The connector's own worker half, called as vLLM's model runners call it."""
 
     seen = True
@@ -93,7 +101,7 @@ class Own:
         self._connector.shutdown()
 
 
-class SimpleCpuOffload:
+class SimpleCpuOffload(Half):
     """In the place of the worker half of `SimpleCPUOffloadConnector`: the block copies that its metadata announces, as
     late as the gate says. Before preempted blocks are reused, all of them are made (`handle_preemptions`)."""
 
@@ -156,7 +164,47 @@ class SimpleCpuOffload:
     def shutdown(self) -> None: ...
 
 
-class Children:
+class PeerReads(Half):
+    """In the place of the worker half of NIXL where it pulls: the blocks that its metadata lists are read from a peer
+    that has all of the prompt. The caller fills them."""
+
+    seen = True
+    name = "what NixlConnector announces"
+
+    def __init__(self, caches: dict[str, Any]) -> None:
+        self._announced: dict[str, list[int]] = {}
+        self._waited_for: list[str] = []
+
+    def prepare(self, output: Any, meta: Any = None) -> None:
+        meta = output.kv_connector_metadata if meta is None else meta
+        for name, request in meta.reqs_to_recv.items():
+            blocks = [block for group in request.local_block_ids for block in group]
+            self._announced[name] = blocks
+            # Of a prompt that is all local the peer is only told.
+            if getattr(request, "awaiting_kvs", bool(blocks)):
+                self._waited_for.append(name)
+
+    def announced(self) -> dict[str, list[int]]:
+        announced, self._announced = self._announced, {}
+        return announced
+
+    def load(self, output: Any) -> None: ...
+
+    def finish(self, output: Any, finished: set[str]) -> Ended:
+        return self.ended(finished)
+
+    def ended(self, finished: set[str]) -> Ended:
+        ended = Ended(self._waited_for if GATE.loads else ())
+        self._waited_for = [] if GATE.loads else self._waited_for
+        return ended
+
+    def meta(self) -> Any:
+        return None
+
+    def shutdown(self) -> None: ...
+
+
+class Children(Half):
     """The worker halves of a `MultiConnector`, where its own does not run because one of its children's does not."""
 
     def __init__(self, halves: list[Any]) -> None:
@@ -168,6 +216,9 @@ class Children:
         meta = output.kv_connector_metadata if meta is None else meta
         for half, part in zip(self._halves, meta.metadata, strict=True):
             half.prepare(output, part)
+
+    def announced(self) -> dict[str, list[int]]:
+        return {name: blocks for half in self._halves for name, blocks in half.announced().items()}
 
     def load(self, output: Any) -> None:
         for half in self._halves:
@@ -195,7 +246,7 @@ class Children:
             half.shutdown()
 
 
-class Unseen:
+class Unseen(Half):
     """In the place of a worker half that does not run here, and of whose metadata nothing is known."""
 
     seen = False
@@ -217,7 +268,7 @@ class Unseen:
     def shutdown(self) -> None: ...
 
 
-ANNOUNCED = {"SimpleCPUOffloadConnector": SimpleCpuOffload}
+ANNOUNCED = {"SimpleCPUOffloadConnector": SimpleCpuOffload, "NixlPullConnector": PeerReads}
 """Connectors whose metadata says all that their worker half does."""
 
 
@@ -228,7 +279,7 @@ def worker_half(config: Any, kv_cache_config: Any, scheduler_half: Any, caches: 
     try:
         connector = factory.create_connector(config, base.KVConnectorRole.WORKER, kv_cache_config)
     except Exception as error:
-        return Unseen(_why(scheduler_half, error))
+        return _in_place_of(scheduler_half, caches, error)
     return _half_of(connector, caches)
 
 
@@ -238,15 +289,16 @@ def _half_of(connector: Any, caches: dict[str, Any]) -> Any:
     except Exception as error:
         if hasattr(connector, "_connectors"):
             return Children([_half_of(child, caches) for child in connector._connectors])
-        for ancestor in type(connector).__mro__:
-            if ancestor.__name__ in ANNOUNCED:
-                return ANNOUNCED[ancestor.__name__](caches)
-        return Unseen(_why(connector, error))
+        return _in_place_of(connector, caches, error)
     return Own(connector, caches)
 
 
-def _why(connector: Any, error: Exception) -> str:
-    return f"the worker half of {type(connector).__name__} does not start here: {type(error).__name__}: {error}"
+def _in_place_of(connector: Any, caches: dict[str, Any], error: Exception) -> Any:
+    """What is used in the place of a worker half that does not start."""
+    for ancestor in type(connector).__mro__:
+        if ancestor.__name__ in ANNOUNCED:
+            return ANNOUNCED[ancestor.__name__](caches)
+    return Unseen(f"the worker half of {type(connector).__name__} does not start here: {type(error).__name__}: {error}")
 
 
 def copy_on_the_cpu() -> None:

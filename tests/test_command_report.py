@@ -14,7 +14,7 @@ from hitbound import report as reports
 from hitbound.exit_codes import ExitCode, exit_code
 from hitbound.gate import judge
 from hitbound.judgement import Judgement
-from hitbound.known_findings import KnownFinding, KnownFindingsError, mark_known, read_known, stale
+from hitbound.known_findings import KnownFinding, KnownFindingsError, Sighting, mark_known, read_known, stale
 from hitbound.matrix import headline
 from hitbound.report import Report, to_json
 from hitbound.report_text import report_text
@@ -225,14 +225,14 @@ def test_a_known_finding_accepts_nothing_else(tmp_path: Path, key: str) -> None:
 
 
 def test_a_finding_about_a_policy_that_was_not_checked_is_not_stale() -> None:
-    finding = KnownFinding("vllm-0.27", "HIT-RESUME", "E > 0", why="docs", cell=REQUIRED_CELL)
+    finding = KnownFinding("vllm-0.27", "docs", (Sighting("vllm-0.27", "HIT-RESUME", "E > 0", REQUIRED_CELL),))
     assert not stale([finding], judged("vllm-0.24", violation()))
 
 
 @pytest.mark.parametrize(
     ("findings", "schema", "said"),
     [
-        ([{"policy": "p"}], "hitbound-known/1", "$.findings[0].property: this key is missing"),
+        ([{"policy": "p"}], "hitbound-known/1", 'an entry for p needs "finding", or "property", "signature" and "why"'),
         ([], "hitbound-known/2", "$.schema"),
         ([{"policy": 3}], "hitbound-known/1", "$.findings[0].policy: expected a string"),
     ],

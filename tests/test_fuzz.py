@@ -7,6 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from hitbound.judgement import Judgement
+from hitbound.report_text import events_of
 from model.configuration import Eviction
 from model.connector import Leaf
 from model.policies import POLICIES
@@ -133,3 +135,19 @@ def test_what_is_proved_equivalent_is_not_accused(name: str) -> None:
 @pytest.mark.parametrize("cell", [attrs.evolve(REQUIRED_CELL, contract=3)])
 def test_other_cells_are_explored_but_nothing_is_required_of_them(cell: Cell) -> None:
     assert not any(result.required for result in fuzz(POLICIES["vllm-0.28"], PROFILES["quick"], cell=cell))
+
+
+def test_the_report_says_which_events_happened() -> None:
+    times = {"LOCAL-HIT": 3, "PREEMPTED": 0}
+    results = [
+        Result(
+            property=name,
+            engine="fuzz",
+            verdict=Verdict.HOLDS_WITHIN,
+            required=False,
+            detail={"kind": "sometimes", "times": count},
+        )
+        for name, count in times.items()
+    ]
+    (line,) = events_of([Judgement("reference", result) for result in results])
+    assert line == "fuzz met 1 of 2 events (`sometimes` properties); never PREEMPTED"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from model import admission, step, system
+from model import chunk, step, system
 from model.actions import Action, Arrive, EndLoad, LeafAnswers, Reset, ScriptedAnswer, Step
 from model.allocation import publish
 from model.chunk import chunk_tokens
@@ -111,7 +111,7 @@ def test_scheduler_and_worker_have_the_same_tables() -> None:
 
 def test_a_request_writes_to_blocks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def extends_with_null(
-        configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int
+        configuration: Configuration, pool: Pool, request: Request, start: int, tokens: int, ahead: int = 0
     ) -> tuple[Pool, Request, tuple[Copy, ...]]:
         tables = tuple((*table, *(0 for _ in range(len(table), tokens // 2))) for table in request.tables)
         return pool, attrs.evolve(request, tables=tables), ()
@@ -215,6 +215,6 @@ def test_requests_that_never_run_again_are_noticed(monkeypatch: pytest.MonkeyPat
     def never(configuration: Configuration, request: Request, start: int, budget: int) -> int:
         return 0 if start == 0 else chunk_tokens(configuration, request, start, budget)
 
-    monkeypatch.setattr(admission, "chunk_tokens", never)
+    monkeypatch.setattr(chunk, "chunk_tokens", never)
     replayed = run(V028, hybrid(), arrive("r", 4, 0), Step())
     assert replayed.violations == (Violation("PROGRESS", None, "r is waiting at 0 of 4 tokens for ever", 1),)

@@ -49,6 +49,7 @@ def _result(property: str, finding: Finding, detail: dict[str, Any]) -> Result:
         assumes=(AGREEMENT,) if finding.verdict is Verdict.PROVED and property not in GEOMETRY else (),
         solvers=finding.solvers,
         reason=finding.reason,
+        trace=finding.trace,
         detail=detail,
     )
 

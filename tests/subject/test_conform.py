@@ -14,6 +14,7 @@ from subjects.courses import Profile, courses_on, policy_of
 from subjects.process import SubjectProcess
 from subjects.results import findings
 from tests.installed import REQUIRED, installed_subject
+from tests.subject.changed_tree import changed
 
 SHORT = Profile("short", traces=60, actions=25, seed=0)
 
@@ -29,21 +30,6 @@ def unmodified(process: SubjectProcess) -> tuple[SubjectProcess, Outcome]:
 
 
 on_the_newest = pytest.mark.parametrize("process", [NEWEST], indirect=True)
-
-
-def without_the_capability_check(tree: Path, directory: Path) -> Path:
-    """The source tree with one file replaced: a divergent lookup is offered to every connector again (as in 0.27)."""
-    path = Path("vllm/v1/core/sched/scheduler.py")
-    for parent in reversed(path.parents):
-        (directory / parent).mkdir(exist_ok=True)
-        for entry in (tree / parent).iterdir():
-            if entry.name not in path.parts:
-                (directory / parent / entry.name).symlink_to(entry)
-    text = (tree / path).read_text(encoding="utf-8")
-    check = " and connector.supports_divergent_local_hybrid_hits"
-    assert text.count(check) == 1
-    (directory / path).write_text(text.replace(check, ""), encoding="utf-8")
-    return directory
 
 
 def only(outcome: Outcome, wanted: Callable[[Signature], bool]) -> Outcome:
@@ -73,7 +59,9 @@ def test_an_unmodified_release_holds_what_its_policy_holds(unmodified: tuple[Sub
 
 def test_the_capability_check_taken_out_is_found_with_a_short_trace(tmp_path: Path) -> None:
     subject = installed_subject(NEWEST)
-    broken = attrs.evolve(subject, tree=without_the_capability_check(subject.tree, tmp_path))
+    # A divergent lookup is offered to every connector again, as in 0.27.
+    check = " and connector.supports_divergent_local_hybrid_hits"
+    broken = changed(subject, tmp_path, "sched/scheduler.py", check, "")
     with SubjectProcess(broken) as process:
         outcome = conform(process, policy_of(NEWEST), SHORT, 0, compare=False)
         wanted = only(outcome, lambda signature: signature.property in ("HIT-RESUME", "CAP-MEET"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hitbound.connector_command import DRIVER
+from hitbound.known_findings import written_up
 from model.connector import Contract
 from properties.verdict import Result, Verdict
 from subjects.conform import NO_ENGINE_ERROR
@@ -23,6 +24,7 @@ from subjects.connector_conform import (
     findings,
     results,
     strongest,
+    without_numbers,
 )
 from subjects.connector_engine import Clause
 from subjects.process import Failure, SubjectProcess
@@ -44,7 +46,7 @@ def process() -> Iterator[SubjectProcess]:
 def run(
     process: SubjectProcess, module: str, name: str, traces: int = SHORT.traces, **extra: object
 ) -> Outcome | Failure:
-    tested = RealConnector(module, name, dict(extra), "kv_both", (str(CONNECTORS),))
+    tested = RealConnector(module, name, dict(extra), "kv_both", {}, (str(CONNECTORS),))
     return conform(process, tested, Profile("short", traces, SHORT.actions, 0), 0)
 
 
@@ -117,6 +119,15 @@ def test_what_could_not_be_seen_is_no_success(process: SubjectProcess) -> None:
     assert "no GPU" in found[Clause.EXACT.value].reason
 
 
+def test_a_connector_that_ends_the_process_ends_the_campaign(process: SubjectProcess) -> None:
+    outcome = run(process, "dishonest", "Crashes")
+    assert isinstance(outcome, Outcome)
+    assert outcome.traces == 1
+    _, found = verdicts(outcome)
+    assert found[NO_ENGINE_ERROR].verdict is Verdict.UNKNOWN
+    assert "the process ended with code 3" in found[NO_ENGINE_ERROR].reason
+
+
 def test_a_connector_that_raises_or_does_not_start_says_what(process: SubjectProcess) -> None:
     _, found = verdicts(run(process, "dishonest", "Raises", traces=1))
     assert "no connection to the store" in found[NO_ENGINE_ERROR].reason
@@ -137,4 +148,5 @@ def test_a_store_that_takes_the_block_around_a_boundary_is_found_unaided(process
     _, found = verdicts(run(process, OFFLOADING, "OffloadingConnector", traces=8, cpu_bytes_to_use=12 * 4096))
     result = found[Clause.BACKED.value]
     assert result.verdict is Verdict.VIOLATED
-    assert "holds a state after" in result.reason
+    signature = without_numbers(result.reason)
+    assert signature in {sighting.signature for sighting in written_up()["block-around-a-boundary"]}
