@@ -169,7 +169,9 @@ def configurations(
         groups = [attrs.evolve(group, draft=_may_draft(group) and at in drafts) for at, group in enumerate(groups)]
     steps = draw(_STEPS) if Feature.STEPS_IN_FLIGHT in features else 1
     scratch = Configuration(tuple(groups), pool_blocks=2, budget=1, hash_block=unit, steps_in_flight=steps)
-    if steps == 1 and Feature.EVERY_STATE in features and draw(st.booleans()):
+    # Hits are of whole blocks then, and chunked local attention has only those of the hits' unit.
+    whole = all(group.chunk is None or group.block == scratch.scheduler_block for group in groups)
+    if steps == 1 and Feature.EVERY_STATE in features and whole and draw(st.booleans()):
         scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
     elif steps == 1 and Feature.INTERNAL_CHECKPOINT in features and draw(st.booleans()):
         # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.

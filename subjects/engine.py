@@ -66,6 +66,9 @@ class SubjectEngine:
         reply = self.reply = self.process.ask(do, **arguments)
         if isinstance(reply, Failure):
             return reply
+        if any(block < 0 for block in reply.get("step", {}).get("taken", ())):
+            # Its count of free blocks was too high, and what it took is the end of the queue.
+            return Failure("InvalidBlock", "the pool hands out a block that is the end of its free queue")
         before, worker = self.system, self.system.worker
         if isinstance(action, EndLoad):
             for load in self.loads.pop(action.request, ()):

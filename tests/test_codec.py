@@ -114,8 +114,8 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "asked", "computed", "hit_withdrawn", "junction", "known", "loads", "published", "request", "shape", "status",
     }  # fmt: skip
     assert fields(Pool) - {"aliases"} == {"refs", "labels", "free", "cached", "taken"}
-    # A scope with auxiliary outputs is refused.
-    assert fields(Scheduler) - {"outputs"} == {
+    # A scope with auxiliary outputs or partial tails is refused.
+    assert fields(Scheduler) - {"outputs", "copied"} == {
         "configuration", "pool", "requests", "running", "waiting", "skipped", "dropped", "stores", "in_flight",
     }  # fmt: skip
     assert fields(Mirror) == {"tables", "running_column", "sound", "load_failed", "computed", "offset"}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
 from unittest.mock import patch
 
+from model.actions import Step
 from model.policies import POLICIES
 from properties.judge import events
 from properties.verdict import Result, Verdict
 from subjects import generation
 from subjects.conform import Outcome
 from subjects.courses import NOT_DRAWN, PROFILES, Course, courses_on, events_of, run_of
+from subjects.engine import SubjectEngine
+from subjects.process import Failure, SubjectProcess
 from subjects.results import EVENT_SHARES, SHARES, results
+from tests.small_runs import hybrid
 
 RELEASE, POLICY = "0.33.0", POLICIES["vllm-0.28"]
 
@@ -62,3 +67,16 @@ def test_every_share_is_of_events_that_some_course_awaits() -> None:
 def test_profiles_differ_in_their_size() -> None:
     sizes = [profile.traces for profile in PROFILES.values()]
     assert sizes == sorted(sizes)
+
+
+def test_a_block_that_is_none_ends_the_run() -> None:
+    """As that of 0.28.0 does with two full-attention specs: its count of free blocks is too high."""
+
+    class HandsOutTheEndOfItsQueue:
+        def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+            return {"step": {"taken": [3, -1]}}
+
+    engine = SubjectEngine(hybrid(), POLICY, cast(SubjectProcess, HandsOutTheEndOfItsQueue()))
+    failure = engine.act(Step())
+    assert isinstance(failure, Failure)
+    assert failure.kind == "InvalidBlock"

@@ -12,7 +12,7 @@ import pytest
 
 from model import worker as shadow
 from model.actions import Action, Arrive, Drain, EndLoad, LeafAnswers, Preempt, ScriptedAnswer, Step
-from model.configuration import Configuration, Group, GroupKind, WorkerOrder
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Contract, Leaf
 from model.errors import IllegalAction
 from model.execution import BadRead
@@ -24,8 +24,14 @@ from model.ready_connectors import DISHONEST
 from model.system import Observation, apply, initial
 from model.tokens import Prefix, Segment
 from properties import toy_model, twin
+from properties.features import Feature
+from properties.fuzz import Profile, run_series
+from properties.machine import Campaign
+from properties.machines import machine_for
+from properties.policy_guard import guarded
 from properties.toy_model import cache_free_run
 from properties.twin import TwinState, cache_free_output, disagreement, new_twin
+from properties.verdict import Cell
 from tests.worker_plans import HYBRID, PRODUCER, SCENARIOS, Event, LoadEnds, run, windowed, x
 
 
@@ -216,3 +222,23 @@ def test_the_twin_shares_nothing_with_the_shadow_memory() -> None:
         tree = ast.parse(Path(module.__file__).read_text())
         imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert imported.isdisjoint({"model.memory", "model.worker", "model.loading", "model.execution"})
+
+
+EXCLUDING = frozenset({Feature.STEPS_IN_FLIGHT, Feature.SPECULATION})
+"""Features that no configuration has beside states in every block and internal checkpoints."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "left_out",
+    [EXCLUDING, *(EXCLUDING - {one} for one in sorted(EXCLUDING, key=str))],
+    ids=lambda left_out: "without " + ", ".join(sorted(feature.value for feature in left_out)),
+)
+def test_the_twin_agrees_where_features_are_combined(left_out: frozenset[Feature]) -> None:
+    """All that go together, chunked local attention with peers and failed blocks among them: what is drawn can be
+    built, and a TwinDisagreement would end the run."""
+    cell = Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS)
+    features = frozenset(Feature) - left_out
+    campaign = Campaign(guarded(POLICIES["reference"]), cell, Eviction.ADVERSARIAL, features=features)
+    run_series(machine_for(campaign), Profile("combined", 40, 18, 1, 0, needs_events=False), 0)
+    assert campaign.actions > 300
