@@ -7,6 +7,8 @@ together: a position is a hit only if every group of the spec has it.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import attrs
 
 from model.configuration import Configuration, Group, GroupKind
@@ -49,7 +51,7 @@ class SpecView:
     def recurrent(self) -> bool:
         return self.group.recurrent
 
-    @property
+    @cached_property
     def hit(self) -> int:
         return self.find(self.cap)
 
@@ -58,7 +60,7 @@ class SpecView:
         """Whether a lower bound trims what was found instead of looking it up again."""
         return self.group.kind is GroupKind.FULL_ATTENTION
 
-    @property
+    @cached_property
     def plain(self) -> SpecView:
         """The same spec without its drop: where its content allows a request to resume."""
         return evolve(self, dropping=False, margin=0) if self.dropping else self

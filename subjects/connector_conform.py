@@ -54,6 +54,10 @@ NOT_THE_CONNECTOR = (
 """What the scheduler raises by itself, whatever the connector does (OWN-RESERVE; a lagging group's dropped tail)."""
 
 
+LOST = ("crash", "hang", "garbage", "version")
+"""Kinds of failure after which the process has to be started again: the campaign ends there."""
+
+
 @attrs.frozen
 class RealConnector:
     """A connector: a class that can be imported in the subject, and its configuration."""
@@ -118,6 +122,8 @@ class Bench:
             for seen in _act(engine, action):
                 if not isinstance(seen, Failure):
                     run.observations.append(seen)
+                elif seen.kind in LOST:
+                    run.lost = seen
                 elif not run.violations and not _is_of_the_scheduler(seen) and (run.claims or not _is_offered(trace)):
                     run.violations.append(_error(seen, index))
                 run.violations[:] = [attrs.evolve(found, action=index) for found in run.violations]
@@ -145,6 +151,8 @@ class Outcome:
     exercised: Counter[Clause] = attrs.Factory(Counter)
     found: dict[Signature, list[Trace]] = attrs.Factory(dict)
     not_repeatable: int = 0
+    lost: Failure | None = None
+    """How the process ended, or did not answer, which ended the campaign."""
     explained: set[str] = attrs.Factory(set)
     """Properties of what was found that occurred again, perhaps as another property."""
 
@@ -205,6 +213,8 @@ def conform(
             refused = _follow(trace, outcome)
             if refused is not None:
                 return refused
+            if outcome.lost is not None:
+                return outcome
     return outcome
 
 
@@ -215,6 +225,7 @@ def _follow(trace: Trace, outcome: Outcome) -> Failure | None:
     if outcome.traces == 0 and run.refused is not None:
         return run.refused
     outcome.traces += 1
+    outcome.lost = run.lost
     outcome.claims, outcome.seen, outcome.worker_half = run.claims, run.seen, run.worker_half
     outcome.steps += sum(observation.plan is not None for observation in run.observations)
     outcome.failed_loads += run.failed_loads
@@ -352,7 +363,9 @@ def results(outcome: Outcome, found: tuple[Finding, ...], scope: str) -> Iterato
     for clause in Clause:
         if clause.value not in broken:
             yield _kept(clause, outcome, scope, lost=clause.value in lost)
-    if NO_ENGINE_ERROR not in broken:
+    if outcome.lost is not None:
+        yield attrs.evolve(_base(scope), property=NO_ENGINE_ERROR, verdict=Verdict.UNKNOWN, reason=_loss(outcome.lost))
+    elif NO_ENGINE_ERROR not in broken:
         yield attrs.evolve(_base(scope), property=NO_ENGINE_ERROR)
     yield _claim(outcome, found, scope)
 
@@ -411,9 +424,13 @@ def _kept(clause: Clause, outcome: Outcome, scope: str, *, lost: bool) -> Result
 
 def does_not_start(failure: Failure) -> Result:
     """The result of a connector that could not be built: nothing is known of it."""
-    last = failure.traceback.strip().splitlines()[-1:] if failure.kind in ("crash", "hang") else ()
-    reason = "; ".join((f"{failure.kind}: {failure.message}", *last))
-    return attrs.evolve(_base(""), property=STARTS, verdict=Verdict.UNKNOWN, reason=f"it does not start: {reason}")
+    reason = f"it does not start: {_loss(failure)}"
+    return attrs.evolve(_base(""), property=STARTS, verdict=Verdict.UNKNOWN, reason=reason)
+
+
+def _loss(failure: Failure) -> str:
+    last = failure.traceback.strip().splitlines()[-1:] if failure.kind in LOST else ()
+    return "; ".join((f"{failure.kind}: {failure.message}", *last))
 
 
 def _is_required(name: str, outcome: Outcome) -> bool:

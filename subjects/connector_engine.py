@@ -198,6 +198,8 @@ class Run:
 
     refused: Failure | None = None
     """Why there is no run."""
+    lost: Failure | None = None
+    """How the process ended, or did not answer, in the middle of it."""
     claims: bool = False
     seen: bool = False
     """Whether what its loads bring is seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from honest import Honest, Key, Load
@@ -147,6 +148,13 @@ class Raises(Honest):
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         raise RuntimeError("no connection to the store")
+
+
+class Crashes(Honest):
+    """It ends the process where it is told of an allocation."""
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        os._exit(3)
 
 
 class NeedsNetwork(Honest):

@@ -119,6 +119,15 @@ def test_what_could_not_be_seen_is_no_success(process: SubjectProcess) -> None:
     assert "no GPU" in found[Clause.EXACT.value].reason
 
 
+def test_a_connector_that_ends_the_process_ends_the_campaign(process: SubjectProcess) -> None:
+    outcome = run(process, "dishonest", "Crashes")
+    assert isinstance(outcome, Outcome)
+    assert outcome.traces == 1
+    _, found = verdicts(outcome)
+    assert found[NO_ENGINE_ERROR].verdict is Verdict.UNKNOWN
+    assert "the process ended with code 3" in found[NO_ENGINE_ERROR].reason
+
+
 def test_a_connector_that_raises_or_does_not_start_says_what(process: SubjectProcess) -> None:
     _, found = verdicts(run(process, "dishonest", "Raises", traces=1))
     assert "no connection to the store" in found[NO_ENGINE_ERROR].reason
