@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from model.configuration import Configuration
-from model.policy import Policy, Summary
+from model.policy import Policy, Summary, falls_back
 from model.pool import Label, Pool
 from model.release import SkippedReading
 from model.request import Request
@@ -94,20 +94,21 @@ def settled(
     if outputs is None:
         local, external = policy.settle(local, diverged, asked, E, summary, N)
     else:
-        local, external = settled_with_outputs(policy.settle, outputs, local, diverged, asked, E, summary, N)
+        again = diverged or falls_back(policy)
+        local, external = settled_with_outputs(policy.settle, outputs, local, again, asked, E, summary, N)
     return without_short_hits(configuration.replay_window, local, external)
 
 
 def settled_with_outputs(
-    settle: Settle, outputs: Outputs, local: int, diverged: bool, asked: int, E: int, summary: Summary, N: int
+    settle: Settle, outputs: Outputs, local: int, again: bool, asked: int, E: int, summary: Summary, N: int
 ) -> tuple[int, int]:
     """A load that ends where outputs are missing is given up as a whole, after the tail was dropped for it; only then
-    does a divergent hit without a load fall back."""
+    does the hit fall back, if it is looked up `again`: vLLM does so with one that diverged."""
     boundary, external = settle(local, False, asked, E, summary, N)
     if not outputs.cover(boundary + external):
         external = 0
-    if diverged and external == 0:
-        return settle(local, diverged, asked, 0, summary, N)
+    if again and external == 0:
+        return settle(local, True, asked, 0, summary, N)
     return boundary, external
 
 

@@ -183,6 +183,9 @@ def publish(
             if group.recurrent:
                 pool, checkpoints = publish_checkpoint(configuration, pool, request, index)
                 states |= checkpoints
+        # The block of a checkpoint was cached for its column's end before.
+        kept = {pool.labels[block] for table in request.tables for block in table}
+        states &= kept
     pool, request, tails = publish_tails(configuration, pool, request, cacheable)
     return pool, request, frozenset(states) | tails
 

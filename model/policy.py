@@ -88,6 +88,12 @@ def tokens_used(policy: Policy, answer: Answer, asked: int, summary: Summary, N:
     return tokens
 
 
+def falls_back(policy: Policy) -> bool:
+    """What the optional part `falls_back` of a policy says: whether every hit is looked up again when a load that it
+    settled on is given up after all, and not only one that diverged."""
+    return bool(getattr(policy, "falls_back", False))
+
+
 class GroupView(Protocol):
     """One spec (the groups with that spec) as `accept` sees it during the reconciling lookup."""
 

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from model import store as storing
 from model.connector import Leaf, leaves_of
-from model.geometry import column_ending_at
 from model.plan import Chunk, Copy, Load, Save, StepPlan
-from model.pool import Label
+from model.pool import Label, Pool
 from model.request import Request
 from model.scheduler import Scheduler
 from model.values import evolve
@@ -36,21 +35,27 @@ def tell(scheduler: Scheduler, chunk: Chunk) -> Scheduler:
 
 
 def planned(
-    scheduler: Scheduler, request: Request, end: int, states: frozenset[Label], copies: Iterable[Copy]
+    scheduler: Scheduler, pool: Pool, request: Request, end: int, states: frozenset[Label], copies: Iterable[Copy]
 ) -> Iterator[Save]:
-    """What is to be saved once `request` has run up to `end`. Every store saves, whichever leaf loaded. Recurrent
-    states are handed over with their blocks, that of a partial tail not before it has a copy that stays."""
+    """What is to be saved once `request` has run up to `end`, and `states` were cached in `pool`. Every store saves,
+    whichever leaf loaded.
+
+    Recurrent states are handed over with their blocks: those of full columns, each for the boundary for which its
+    block is cached, which a checkpoint changes (`MambaManager.cache_blocks`), and that of a partial tail not before it
+    has a copy that stays."""
     if not scheduler.stores:
         return
     configuration = scheduler.configuration
     handed_over = [
-        (label, request.tables[label.group][column_ending_at(len(label.prefix), block)])
-        for label in sorted(states, key=lambda label: (label.group, len(label.prefix)))
-        for block in (configuration.groups[label.group].block,)
-        if len(label.prefix) % block == 0
+        (label, block)
+        for index, group in enumerate(configuration.groups)
+        if group.recurrent
+        for block in request.tables[index][: request.published[index]]
+        for label in (pool.labels[block],)
+        if label in states
     ]
     for copy in copies:
-        label = scheduler.pool.labels[copy.destination]
+        label = pool.labels[copy.destination]
         if not copy.replaces and label is not None and label.prefix == request.tokens[: len(label.prefix)]:
             handed_over.append((label, copy.destination))
     in_flight = {(save.leaf, save.label) for step in scheduler.in_flight for save in step.plan.saves}

@@ -223,7 +223,7 @@ class Step:
         if request.status is Status.LOADED:
             pool, request, states = publish(self.scheduler.configuration, pool, request, request.computed)
             self._hide(states)
-            self._plan_saves(request, request.computed, states)
+            self._plan_saves(pool, request, request.computed, states)
             rerun = rerun_tokens(self.scheduler.configuration, request.computed)
             if rerun:
                 request = attrs.evolve(request, computed=request.computed - rerun, rerun_to=request.computed)
@@ -344,7 +344,7 @@ class Step:
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)
         self.scheduler = saving.tell(self.scheduler, chunk)
-        self._plan_saves(request, chunk.end, states)
+        self._plan_saves(pool, request, chunk.end, states)
         self.budget -= count
         request = evolve(
             request, computed=request.computed + count, in_flight=request.in_flight + count, started=True, drafts=0
@@ -361,8 +361,8 @@ class Step:
         if self.scheduler.configuration.release.visibility is not Visibility.SAME_STEP:
             self.hidden_states |= states
 
-    def _plan_saves(self, request: Request, end: int, states: frozenset[Label]) -> None:
-        for save in saving.planned(self.scheduler, request, end, states, self.copies):
+    def _plan_saves(self, pool: Pool, request: Request, end: int, states: frozenset[Label]) -> None:
+        for save in saving.planned(self.scheduler, pool, request, end, states, self.copies):
             self.saves.setdefault((save.leaf, save.label), save)
 
     def finish(self) -> Scheduled:

@@ -31,8 +31,8 @@ def arrive(name: str, *prompt: Segment, tokens: int | None = 0, later: bool = Fa
     return Arrive(name, prompt, (Segment(f"{name}-out", 1),), (said,), skips)
 
 
-def run(configuration: Configuration, *actions: Action) -> Replay:
-    return replay(Trace("", configuration, actions), POLICIES["vllm-0.28"])
+def run(configuration: Configuration, *actions: Action, policy: str = "vllm-0.28") -> Replay:
+    return replay(Trace("", configuration, actions), POLICIES[policy])
 
 
 def last_admission(seen: Replay) -> tuple[int, int]:
@@ -62,6 +62,9 @@ def test_a_load_without_its_outputs_is_given_up_after_the_tail_was_dropped_for_i
     capped = run(attrs.evolve(TAIL, auxiliary_outputs=True), *actions)
     assert last_admission(capped) == (48, 0)
     assert {violation.property for violation in capped.violations} == {"HIT-RESUME"}
+    looked_up_again = run(attrs.evolve(TAIL, auxiliary_outputs=True), *actions, policy="reference")
+    assert last_admission(looked_up_again) == (80, 0)
+    assert looked_up_again.violations == ()
 
 
 def test_outputs_of_a_request_that_has_ended_are_kept_until_the_reset() -> None:

@@ -9,9 +9,12 @@ import pytest
 
 from model.actions import Action, Arrive, Drain, Step
 from model.configuration import Configuration, Group, GroupKind, StateMode
+from model.connector import Contract, Leaf
 from model.errors import UnsupportedConfiguration
 from model.policies import POLICIES
 from model.release import NEWEST, CheckpointStart, PromptTail, Release
+from model.step import schedule
+from model.store_rules import StoreRules
 from model.system import System, apply, initial
 from model.tokens import Segment
 from properties.judge import violations
@@ -20,6 +23,7 @@ from solver.scope import Scope, ScopeError
 
 GROUPS = (Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 8))
 STORES = Configuration(GROUPS, 60, budget=100, checkpoint_alignment=1, hash_block=4)
+KEEPING = Leaf("store", claims=False, contract=Contract.ENDPOINT, store=StoreRules())
 FROM_BLOCKS = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
 
 
@@ -36,6 +40,11 @@ class Run:
         """Boundaries for which a state is cached, in tokens."""
         cached = self.system.scheduler.pool.cached
         return sorted({len(label.prefix) for label in cached if label.group == 1})
+
+
+def stored_states(ran: Run) -> list[int]:
+    """Boundaries of the states that the store has, in tokens."""
+    return sorted(len(label.prefix) for label in ran.system.scheduler.stores["store"].keys if label.group == 1)
 
 
 def run(configuration: Configuration, *actions: Action) -> Run:
@@ -111,6 +120,45 @@ def test_a_chunk_from_inside_a_block_leaves_a_state_there_that_is_cached_for_the
     after = run(attrs.evolve(STORES, retention=retention, release=FROM_BLOCKS), *actions)
     assert "STATE-LABEL" not in after.violated
     assert "HIT-RESUME" not in after.violated
+
+
+WHOLE_BLOCKS = attrs.evolve(STORES, groups=(Group(GroupKind.FULL_ATTENTION, 8), GROUPS[1]), hash_block=8)
+WIDE_ATTENTION = attrs.evolve(WHOLE_BLOCKS, groups=(Group(GroupKind.FULL_ATTENTION, 16), GROUPS[1]))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "tokens", "stored"),
+    [
+        (STORES, 25, [24]),
+        (STORES, 23, [20]),
+        (STORES, 31, [28]),
+        (STORES, 32, [28, 32]),
+        (WHOLE_BLOCKS, 23, [16]),
+        (WHOLE_BLOCKS, 32, [24, 32]),
+        (WIDE_ATTENTION, 23, [16]),
+        (WIDE_ATTENTION, 32, [16, 32]),
+    ],
+)
+def test_a_checkpoint_is_handed_over_from_its_column_for_its_own_boundary(
+    configuration: Configuration, tokens: int, stored: list[int]
+) -> None:
+    """What `KVCacheManager.take_boundary_state_offloads` of 0.33.0 names."""
+    ran = run(attrs.evolve(configuration, connector=KEEPING), arrive("a", ("x", tokens)), Step())
+    assert (stored_states(ran), ran.violated) == (stored, {})
+
+
+def test_a_checkpoint_in_a_column_that_is_not_cached_yet_is_not_handed_over() -> None:
+    """Attention is cached for 16 of 25 tokens, so for two columns of states; the state at 16 lies in the third."""
+    ran = run(attrs.evolve(WIDE_ATTENTION, connector=KEEPING), arrive("a", ("x", 25)), Step())
+    assert (ran.states(), stored_states(ran)) == ([16], [])
+    assert "store has the attention of 16 tokens and does not store the state" in ran.violated["REACH"]
+
+
+def test_a_step_writes_the_state_of_a_checkpoint_and_not_what_its_block_was_cached_for_before() -> None:
+    """At first the block that gets the state at 20 is cached for the 16 tokens of its column."""
+    arrived = run(STORES, arrive("a", ("x", 23))).system
+    step = schedule(arrived.scheduler, POLICIES["vllm-0.28"], 100).scheduler.in_flight[0]
+    assert [len(label.prefix) for label in step.states] == [20]
 
 
 def test_what_does_not_know_checkpoints_refuses_them() -> None:

@@ -9,13 +9,14 @@ from model.policy import COMMON, Answer, Summary
 
 
 class Reference(Vllm028):
-    """vllm-0.28 with three independent repairs.
+    """vllm-0.28 with four independent repairs.
 
     It diverges only if every attention group has the reference hit and that is a block boundary, so a lagging second
     attention group is never relied on; and it asks from a boundary without a tail that is valid in every group, so a
     connector without the claim finds it backed in every recurrent group. Where the
     worker copies the last state before it has loaded it, a synchronous answer is used only if the request ends in the
-    Mamba block of its boundary: then no chunk leaves that block, and nothing is copied.
+    Mamba block of its boundary: then no chunk leaves that block, and nothing is copied. And where a load is given up
+    for want of auxiliary outputs, the hit is looked up again, also if its tail was dropped for that load.
     """
 
     name = "reference"
@@ -27,6 +28,7 @@ class Reference(Vllm028):
     )
     at_least = Vllm028()
     greatest = True
+    falls_back = True
 
     def local(self, summary: Summary) -> tuple[int, bool]:
         reference = summary.full_attention

@@ -126,8 +126,8 @@ def understated(observation: Observation) -> Iterator[str]:
 
 
 def half_saved(observation: Observation) -> Iterator[str]:
-    """Boundaries whose attention is stored while the state, which was handed over, is not. The state of a partial tail
-    is handed over only once it has a copy, if ever."""
+    """Boundaries whose attention is stored while the state, which is cached, is not. The state of a partial tail is
+    handed over only once it has a copy, if ever."""
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
     blocks = {index: group.block for index, group in enumerate(configuration.groups) if group.recurrent}
@@ -147,5 +147,5 @@ def half_saved(observation: Observation) -> Iterator[str]:
             if label not in keys and attention and keys.issuperset(attention):
                 yield (
                     f"{leaf.name} has the attention of {len(label.prefix)} tokens and does not store the state of "
-                    f"{wording.group_name(configuration, label.group)}, which is handed over"
+                    f"{wording.group_name(configuration, label.group)}, which is cached"
                 )
