@@ -18,7 +18,7 @@ from model.policies import DEFAULT_POLICY
 from model.policy import Policy
 from properties.catalogue import EVENTS, INVARIANTS
 from properties.trace_document import read_trace
-from properties.verdict import Result, Verdict
+from properties.verdict import ALL_CELLS, Result, Verdict
 
 
 class NothingToExplain(HitboundError):
@@ -60,13 +60,23 @@ def _proof(property: str, policy: Policy) -> Iterator[str]:
         results = [result for result in engines.prove(policy, say) if result.property == property]
     if not results:
         yield f"The proof of {policy.name} has nothing about it."
+    alike: dict[str, list[Result]] = {}
     for result in results:
-        where = (
-            f"honest to {result.cell.contract.name.lower()}, {column_words(result.cell)}"
-            if result.cell
-            else "everywhere"
-        )
-        yield f"{policy.name}, {where}: {named(Judgement(policy.name, result))} {_verdict(result)}"
+        alike.setdefault(f"{named(Judgement(policy.name, result))} {_verdict(result)}", []).append(result)
+    for told, several in alike.items():
+        if len(several) == len(ALL_CELLS):
+            yield f"{policy.name}, in all {len(ALL_CELLS)} cells: {told}"
+        elif len(several) == 1:
+            yield f"{policy.name}, {_where(several[0])}: {told}"
+        else:
+            yield f"{policy.name}, in {len(several)} of {len(ALL_CELLS)} cells: {told}"
+            yield from (f"  {_where(result)}" for result in several)
+
+
+def _where(result: Result) -> str:
+    if result.cell is None:
+        return "everywhere"
+    return f"honest to {result.cell.contract.name.lower()}, {column_words(result.cell)}"
 
 
 def _verdict(result: Result) -> str:

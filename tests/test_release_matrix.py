@@ -53,7 +53,7 @@ def test_the_faults_are_found_unaided_within_a_minute_and_made_small(release: st
     found = MEASURED[release]["unaided"]
     assert found["property"] == f"HIT-RESUME ({release_matrix.WANTED[release].value})"
     assert found["seconds"] + found["shrinking"] < 60
-    assert found["actions"] <= 5
+    assert found["actions"] <= 8
 
 
 def test_the_list_of_findings_names_the_releases_on_which_their_tests_fail() -> None:
