@@ -1,6 +1,6 @@
-"""Runs the exported test of a trace on installed vLLM releases: since when, and until when, it fails.
+"""Runs a test on installed vLLM releases, that of a trace or one in vLLM's words: since when, and until when, it fails.
 
-python -m benchmarks.bisect TRACE [RELEASE ...]
+python -m benchmarks.bisect TRACE.json|TEST.py [RELEASE ...]
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from subjects.exported import run_exported
 
 def main() -> None:
     file, *releases = sys.argv[1:]
+    path = Path(file)
+    test = path.read_text(encoding="utf-8") if path.suffix == ".py" else exported(read_trace(path), "vllm-test", None)
     for release in releases or installation.installed():
-        (raised,) = raised_on(release, {"trace": read_trace(Path(file))}).values()
+        (raised,) = run_exported(installation.subject_of(release), {"test": test}).values()
         print(f"{release}: {raised or 'passes'}")  # noqa: T201
 
 

@@ -36,7 +36,7 @@ def chosen(report: str | None, every: bool) -> tuple[Case, ...]:
     wanted = _plain(report)
     found = tuple(case for case in cases() if wanted in (str(case.number), *map(_plain, case.reports)))
     if not found:
-        names = ", ".join(case.name for case in cases())
+        names = ", ".join(dict.fromkeys(case.name for case in cases()))
         raise UnknownReport(f"{report}: no case is about this report; there are {names}")
     return found
 

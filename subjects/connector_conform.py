@@ -27,7 +27,7 @@ from properties.verdict import Result, Verdict
 from subjects.conform import NO_ENGINE_ERROR
 from subjects.connector_engine import CONTENT, PATIENCE, Clause, ConnectorEngine, Run
 from subjects.connector_traces import courses, random_trace
-from subjects.courses import policy_of, rules_on_a_subject
+from subjects.courses import Profile, policy_of, rules_on_a_subject
 from subjects.possible import possible
 from subjects.process import Failure, SubjectProcess
 from subjects.results import ENGINE
@@ -69,16 +69,6 @@ class RealConnector:
     params: dict[str, Any]
     """What each request says about its transfer (vLLM: `kv_transfer_params`)."""
     path: tuple[str, ...]
-
-
-@attrs.frozen
-class Profile:
-    """How many traces of `actions` actions run in each course; a profile without a seed draws one."""
-
-    name: str
-    traces: int
-    actions: int
-    seed: int | None
 
 
 PROFILES = {

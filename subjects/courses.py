@@ -17,7 +17,8 @@ from subjects.model_run import ModelRun
 
 @attrs.frozen
 class Profile:
-    """How many traces of at most `actions` actions run, made up to whole rounds; a profile without a seed draws one."""
+    """How many traces of at most `actions` actions run: in all, made up to whole rounds, or in each course of a
+    connector. A profile without a seed draws one."""
 
     name: str
     traces: int

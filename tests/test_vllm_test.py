@@ -15,7 +15,24 @@ from model.trace import Trace
 from properties.replay import replay
 from subjects.exported import run_exported
 from subjects.vllm_test import vllm_test
+from tests.command_line import CHECKOUT
 from tests.installed import REQUIRED, installed_subject
+
+PREEMPTED_CHUNK = CHECKOUT / "docs" / "findings" / "hash_of_a_preempted_chunk_test.py"
+NOTED = "        self.scheduler.kv_cache_manager.allocate_slots = allocate_and_note\n"
+WITHDRAWN = """
+        preempt_request = self.scheduler._preempt_request
+
+        def withdraw_and_preempt(request, *arguments, **named):
+            if request.request_id in self.allocated:
+                for _, table in self.tables(request.request_id):
+                    unwritten = set(table[request.num_computed_tokens // BLOCK :]) - {0}
+                    self.scheduler.kv_cache_manager.evict_blocks(unwritten)
+            preempt_request(request, *arguments, **named)
+
+        self.scheduler._preempt_request = withdraw_and_preempt
+"""
+"""The repair that the finding proposes: with it the test has to pass."""
 
 OURS = {"hitbound", "model", "properties", "solver", "subjects"}
 
@@ -53,7 +70,13 @@ def test_it_passes_where_vllm_is_right_and_fails_where_it_is_not(release: str) -
     }
     tests = {words: exported(trace_titled(words), "vllm-test", None) for words in right}
     findings = {name: exported(trace, "vllm-test", None) for name, trace in finding_traces().items()}
-    raised = run_exported(installed_subject(release), tests | findings)
+    preempted = PREEMPTED_CHUNK.read_text(encoding="utf-8")
+    assert preempted.count(NOTED) == 1
+    by_hand = {"as it is": preempted, "repaired": preempted.replace(NOTED, NOTED + WITHDRAWN)}
+    raised = run_exported(installed_subject(release), tests | findings | by_hand)
+    wrong = ("chunk: low hits 112, 96", "drafts: later hits 32, 31", "state: later hits 128, 0")
+    assert all(hit in raised["as it is"] for hit in wrong)
+    assert not raised["repaired"]
     assert {words: not raised[words] for words in right} == right
     assert all(error.startswith("AssertionError") for words, error in raised.items() if words in right and error)
     measured = json.loads(DATA.read_text(encoding="utf-8"))[release]["exported"]

@@ -193,7 +193,8 @@ def _freed(state: State, request: Term) -> State:
 
 
 def preempt_in_step(state: State, request: Term) -> Transition:
-    """Its chunk is taken out of the step, and so are the hashes that were published for it."""
+    """Its chunk is taken out of the step, and so are the hashes that were published for it. Only priorities lead here,
+    and vLLM leaves the hashes (docs/findings/hash-of-a-preempted-chunk.md)."""
     words = state.words
 
     def unwritten(block: Term) -> Formula:
