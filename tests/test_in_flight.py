@@ -25,7 +25,7 @@ from model.configuration import Configuration, Eviction
 from model.connector import Connector
 from model.errors import IllegalAction
 from model.policies import POLICIES
-from model.release import NEWEST, AbortedChunks, Freeing, Release, Retirement, StateRetirement, Visibility
+from model.release import NEWEST, AbortedChunks, Freeing, Recovery, Release, Retirement, StateRetirement, Visibility
 from model.system import apply, initial
 from model.tokens import Segment
 from model.trace import Trace
@@ -234,6 +234,26 @@ def test_a_failed_load_undoes_the_steps_that_were_scheduled_after_it() -> None:
     seen = run(V028, two_steps(STORE, budget=4), *FAILED_IN_FLIGHT)
     assert seen.violations == ()
     assert any(each.rolled_back == ("r",) for each in seen.observations)
+
+
+def test_what_an_aborted_request_reads_in_flight_counts_for_nothing() -> None:
+    """`b` hits what `r` computes from its load. With `b` aborted, it gets no output of the step that reads it; what the
+    step leaves in the cache is judged all the same, and withdrawn."""
+    actions = (
+        arrive("r", 6, 1, 2, store=4),
+        Schedule(),
+        arrive("b", 6, 5),
+        Schedule(),
+        Abort("b"),
+        Execute(failed_loads=("r",)),
+        Execute(),
+    )
+    assert run(V028, two_steps(STORE, budget=20), *actions, Drain()).violations == ()
+    unnoticed = attrs.evolve(NEWEST, recovery=Recovery.UNNOTICED)
+    seen = run(V028, two_steps(STORE, unnoticed, budget=20), *actions)
+    assert {violation.message[:2] for violation in seen.violations if violation.property == "HIT-RESUME"} == {"r:"}
+    left = [violation.message for violation in seen.violations if violation.property == "STATE-LABEL"]
+    assert any("is cached for 10 tokens" in message and "it holds garbage (tainted)" in message for message in left)
 
 
 def random_action(choose: random.Random, arrived: list[str]) -> Action:

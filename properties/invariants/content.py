@@ -16,7 +16,7 @@ from model.system import Observation, System
 from model.worker import writes_in_flight
 from properties import wording
 from properties.invariant import Finding, Invariant, Kind
-from properties.invariants.first_reads import bad_first_reads, misread, written_blocks
+from properties.invariants.first_reads import bad_first_reads, dropped, misread, written_blocks
 
 
 def promised(configuration: Configuration, label: Label) -> AttentionKV | RecurrentState:
@@ -110,11 +110,11 @@ def objects_are_content(observation: Observation) -> Iterator[Finding]:
 
 def _spoilt_by_bad_reads(observation: Observation) -> set[int]:
     """Blocks that hold what a request computed after it had read wrongly: what is reported is the read. A request that
-    a failed load rolled back is not reported there, so what it left behind is reported here."""
+    a failed load rolled back, or whose output is dropped, is not reported there, so what it left behind is here."""
     if observation.execution is None:
         return set()
     unsound = {chunk.request for chunk in observation.execution.chunks if not chunk.sound}
-    misled = unsound - set(observation.rolled_back)
+    misled = {name for name in unsound - set(observation.rolled_back) if not dropped(observation, name)}
     earlier = observation.before.worker.mirrors
     misled_before = {
         chunk.request

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from model.configuration import LoadFailure
 from model.execution import BadRead
 from model.system import Observation
 from model.worker import written_by
@@ -27,17 +26,15 @@ def bad_reads(observation: Observation) -> Iterator[BadRead]:
     mirrors = observation.before.worker.mirrors
     for read in observation.execution.bad_reads:
         follows = not read.starts and not mirrors[read.request].sound
-        if read.request not in observation.rolled_back and not follows and not _dropped(observation, read.request):
+        if read.request not in observation.rolled_back and not follows and not dropped(observation, read.request):
             yield read
 
 
-def _dropped(observation: Observation, name: str) -> bool:
+def dropped(observation: Observation, name: str) -> bool:
     """Whether the output of the request's chunk in flight is dropped when it has executed, for the request starts anew,
-    or has ended where a failed load ends requests."""
+    or is gone: it was aborted, or a failed load ended it."""
     request = observation.before.scheduler.requests.get(name)
-    if request is None:
-        return observation.before.configuration.load_failure is LoadFailure.FAIL
-    return request.stale > 0 and request.drop_stale
+    return request is None or (request.stale > 0 and request.drop_stale)
 
 
 def is_first_read(read: BadRead) -> bool:
