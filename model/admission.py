@@ -207,7 +207,7 @@ def decide(
     E = tokens_used(policy, usable, asked, lookup.summary, N)
     local, external = settled(configuration, policy, outputs, first_local, diverged, asked, E, lookup.summary, N)
     summary = lookup.summary
-    each_alone = summary.lookup is PER_GROUP and summary.deepest <= summary.full_attention
+    each_alone = summary.lookup is PER_GROUP and summary.deepest <= summary.full_attention == first_local
     by_group = external > 0 if diverged else each_alone
     from_common = not by_group and summary.common in (first_local, local)
     junction = lookup.junction(configuration.release.junction_rule) if from_common else 0

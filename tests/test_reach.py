@@ -10,12 +10,15 @@ import pytest
 
 from model.actions import Action, Arrive, Drain, Evict, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind
+from model.connector import Contract, Leaf
 from model.errors import ConfigurationError
 from model.policies import POLICIES
 from model.release import NEWEST, DraftGroups, JunctionRule, PromptTail, Release, ReplayBoundaries
 from model.system import System, apply, initial
 from model.tokens import Segment
+from model.trace import Trace
 from properties.judge import violations
+from properties.replay import replay
 from properties.requirements import is_required
 
 TARGET = Group(GroupKind.FULL_ATTENTION, 4)
@@ -134,6 +137,23 @@ def test_a_junction_is_what_all_dense_groups_share() -> None:
     assert after.hit == 16
     assert not any("junction" in message for message in after.reach)
     assert 20 in after.states(2)
+
+
+def test_a_policy_that_falls_back_to_the_common_lookup_gets_its_junction() -> None:
+    """Each group alone has 10 tokens of attention and no state; `reference` reports no such hit, but the common one."""
+    configuration = Configuration(
+        (Group(GroupKind.FULL_ATTENTION, 2), MAMBA),
+        40,
+        33,
+        Leaf("leaf", claims=True, contract=Contract.ENDPOINT),
+        hash_block=1,
+    )
+    actions = (request("a", 13), request("b", 10, 3), Step())
+    seen = replay(Trace("", configuration, actions), POLICIES["reference"])
+    assert seen.violations == ()
+    plan = seen.observations[-1].plan
+    assert plan is not None
+    assert [chunk.end for chunk in plan.chunks] == [12, 8]
 
 
 def test_a_drop_of_a_prefix_shorter_than_the_window_costs_a_whole_aligned_step() -> None:
