@@ -34,7 +34,7 @@ Hitbound = Callable[..., Ran]
 """Runs `hitbound ARGUMENTS`."""
 
 
-def run_in(folder: Path, *arguments: str, timeout: float = 300) -> Ran:
+def run_in(folder: Path, *arguments: str, timeout: float = 900) -> Ran:
     """Run the command with `folder` as the current directory."""
     finished = subprocess.run(
         [sys.executable, "-m", "hitbound", *arguments],
