@@ -63,6 +63,12 @@ CAMPAIGNS = (
 )
 """What is drawn together. Not states in every block, nor internal checkpoints: the encoding has one state per chunk."""
 
+NOT_YET = (
+    (2, "the model holds a tail's blocks until the step that copies them has run, the encoding until it is planned"),
+    (3, "a save is flushed for a block whose key the encoding knows to hold only once a step in flight has run"),
+)
+"""Campaigns in which encoding and model still disagree, by their place, and in what."""
+
 NO_COUNTERPART = {
     "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
     "preempt in step": "first come first served preempts only requests that are not in the step yet",
@@ -307,8 +313,16 @@ def test_runs_with_steps_in_flight_are_runs_of_the_encoding(monkeypatch: pytest.
     assert follow_seeds(range(4), monkeypatch, actions=12, features=features)["end step"]
 
 
+def campaigns() -> Iterable[Any]:
+    """Those that are to agree, and those known to disagree: once they agree, that is noticed."""
+    why = dict(NOT_YET)
+    for place, settings in enumerate(CAMPAIGNS):
+        known = [pytest.mark.xfail(raises=Disagreement, reason=why[place])] if place in why else []
+        yield pytest.param(settings, id=" ".join(sorted(f.value for f in settings[1])), marks=known)
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("settings", CAMPAIGNS, ids=lambda settings: " ".join(sorted(f.value for f in settings[1])))
+@pytest.mark.parametrize("settings", [*campaigns()])
 def test_generated_runs_with_every_feature_are_runs_of_the_encoding(
     settings: tuple[ConfigurationClass, frozenset[Feature]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
