@@ -44,28 +44,6 @@ MOST_REQUESTS = 8
 """Requests that arrive in one trace."""
 
 
-def random_trace(
-    seed: int,
-    policy: Policy,
-    *,
-    second_attention: GroupKind | None,
-    eviction: Eviction,
-    features: frozenset[Feature],
-    release: Release,
-    actions: int = 25,
-) -> Trace:
-    """The trace of a `random_run`."""
-    return random_run(
-        seed,
-        policy,
-        second_attention=second_attention,
-        eviction=eviction,
-        features=features,
-        release=release,
-        actions=actions,
-    ).trace
-
-
 def random_run(
     seed: int,
     policy: Policy,

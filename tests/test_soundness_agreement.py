@@ -41,7 +41,7 @@ from properties.verdict import Cell
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
 from solver.soundness.terms import BLOCK, Universal
-from subjects.generation import random_trace
+from subjects.generation import random_run
 from tests import soundness_agreement, soundness_follower
 from tests.small_runs import FILLED, STORE, arrive, hybrid
 from tests.soundness_agreement import Followed, Recorder, follow
@@ -122,7 +122,7 @@ def follow_seeds(
     traces = []
     for seed in seeds:
         second = (None, GroupKind.FULL_ATTENTION, GroupKind.SLIDING_WINDOW)[seed % 3]
-        trace = random_trace(
+        run = random_run(
             seed,
             REFERENCE,
             second_attention=second,
@@ -131,7 +131,7 @@ def follow_seeds(
             features=features,
             release=NEWEST,
         )
-        traces.append(trace)
+        traces.append(run.trace)
     return follow_all(traces, patch).taken
 
 
