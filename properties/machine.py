@@ -166,11 +166,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
         configuration = observation.after.configuration
+        self.twin = save(self.twin, observation.flushed)
         if isinstance(observation.action, EndLoad) and not observation.after.assertion:
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
-            self.twin = save(self.twin, observation.flushed)
             self.twin, outputs = execute(configuration, self.twin, observation.plan)
             flagged = {read.request for read in observation.execution.bad_reads}
             differences = disagreement(configuration, observation.plan, outputs, flagged)
