@@ -46,7 +46,7 @@ from model.worker import Worker
 from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
-from solver.soundness.stepping import Executed, Loss, end_step, lose_step
+from solver.soundness.stepping import Executed, Loss, commit_step, end_step, lose_step
 from solver.soundness.terms import BLOCK, ENTRY
 from solver.soundness.vocabulary import Entry, laws_of
 from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
@@ -61,16 +61,23 @@ DEEPEST = 20_000
 
 @attrs.define(eq=False)
 class Planned:
-    """A step in flight: what it writes and reads, what blocks show at its end, and who is freed once it has run."""
+    """A step in flight: what it writes and reads, what copies have held until it has run, what blocks show at its end,
+    and who is freed then."""
 
     writes: frozenset[int]
     reads: frozenset[int]
+    copied: Counter[int]
     shows: Callable[[int, int], bool]
     freed: list[int] = attrs.Factory(list)
 
     @property
     def as_executed(self) -> Executed:
-        return Executed(lambda block: block in self.writes, lambda block: block in self.reads, self.shows)
+        return Executed(
+            writes=lambda block: block in self.writes,
+            reads=lambda block: block in self.reads,
+            copied=lambda block: self.copied[block],
+            between=self.shows,
+        )
 
 
 @attrs.frozen
@@ -258,8 +265,11 @@ class Recorder:
         blocks = follower.universe.elements(BLOCK)
         writes = frozenset(block for block in blocks if state.changed(block))
         reads = frozenset(block for block in blocks if state.reading(block))
-        self.planned.append(Planned(writes, reads, state.last))
-        follower.do("commit step")
+        # Before anybody else loses blocks, the step has those that its copies, and earlier ones, hold until it has run.
+        until = scheduled.scheduler.in_flight[-1].freed
+        waiting = (*until, *scheduled.scheduler.copied)
+        self.planned.append(Planned(writes, reads, Counter(block for copied in until for block in copied), state.last))
+        follower.take("commit step", commit_step(state, bool(waiting)))
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
             column = column_ending_at(len(save.label.prefix), self._width(save.label))
             entry = Entry(follower.universe.names[save.request], save.label.group, column)

@@ -11,7 +11,7 @@ import attrs
 import z3
 
 from solver.soundness.cells import ACTIONS
-from solver.soundness.state import LOADING, State, at
+from solver.soundness.state import LOADING, State, at, one_if
 from solver.soundness.stepping import arbitrary_loss
 from solver.soundness.terms import BLOCK, ENTRY, Universal
 from solver.soundness.transition import Action, Transition
@@ -112,6 +112,13 @@ def _not_copied(before: State, after: State, *_: object) -> State:
 
 def _not_referenced(before: State, after: State, *_: object) -> State:
     return attrs.evolve(after, refs=before.refs)
+
+
+def _released_at_once(before: State, after: State, *_: object) -> State:
+    def refs(block: Term) -> Term:
+        return before.refs(block) - before.copies(block) - one_if(before.copy_of(block) != before.words.null)
+
+    return attrs.evolve(after, refs=refs)
 
 
 def _loss_that_spares(spared: Callable[[State, Entry], Formula]) -> Action:
@@ -240,6 +247,13 @@ FAULTS = (
     ),
     Fault("tail moved without a copy", _with_after("copy for producer", _not_copied), "tail hash is content"),
     Fault("copy without a pin", _with_after("copy for reader", _not_referenced), "references"),
+    Fault("copy released before it ran, and again then", _with_after("commit step", _released_at_once), "references"),
+    Fault("copy that has run and is not released", _with_after("end step", _not_referenced), "references"),
+    Fault(
+        "copy that has run, released although it was before",
+        without_guards("end step", "only what queued copies hold is released"),
+        "counts",
+    ),
     Fault(
         "state retired after its chunk was planned",
         without_guards("retire", "not after the chunk of this step"),

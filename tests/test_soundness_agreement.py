@@ -40,6 +40,7 @@ from properties.policy_guard import guarded
 from properties.verdict import Cell
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
 from solver.soundness.state import State, at
+from solver.soundness.stepping import commit_step
 from solver.soundness.terms import BLOCK, Universal
 from subjects.generation import random_run
 from tests import soundness_agreement, soundness_follower
@@ -65,7 +66,6 @@ CAMPAIGNS = (
 """What is drawn together. Not internal checkpoints: the encoding has one state per chunk, or one per column."""
 
 NOT_YET = (
-    (2, "the model holds a tail's blocks until the step that copies them has run, the encoding until it is planned"),
     (3, "a save is flushed for a block whose key the encoding knows to hold only once a step in flight has run"),
 )
 """Campaigns in which encoding and model still disagree, by their place, and in what."""
@@ -177,6 +177,17 @@ def a_reader_of_a_partial_tail() -> Trace:
     return Trace("tail", hybrid(None, *TAIL_GROUPS, budget=20), actions)
 
 
+def a_tail_that_waits_for_its_copy(connector: Leaf | None) -> Trace:
+    """Its reader is given up while the step that copies it is in flight: with a connector both blocks stay referenced
+    until that has run."""
+    actions = (
+        *(arrive("first", 7, 0), Drain(), arrive("second", 7, 3), Schedule()),
+        *(Abort("second"), arrive("third", 7, 2), Schedule(), Execute(), Execute(), Drain()),
+    )
+    configuration = attrs.evolve(hybrid(connector, *TAIL_GROUPS, budget=20), steps_in_flight=2)
+    return Trace("tail in flight", configuration, actions)
+
+
 def a_producer_that_runs_on() -> Trace:
     """Its tail moves to a copy; what it wrote stays where it was. Another request hits the copy."""
     long = attrs.evolve(arrive("first", 7, 0), output=(Segment("first-out", 3),))
@@ -284,6 +295,8 @@ BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
     a_reader_of_a_partial_tail(),
+    a_tail_that_waits_for_its_copy(None),
+    a_tail_that_waits_for_its_copy(STORE),
     a_producer_that_runs_on(),
     an_abort_between_two_steps(),
     a_preemption_between_two_steps(None),
@@ -412,6 +425,15 @@ def test_an_encoding_that_forgets_an_effect_disagrees(monkeypatch: pytest.Monkey
     monkeypatch.setitem(soundness_follower.BY_NAME, "allocate", changed)
     with pytest.raises(Disagreement, match="references"):
         follow_seeds(range(1), monkeypatch, actions=6)
+
+
+@pytest.mark.mutants
+def test_an_encoding_that_releases_a_copy_before_it_has_run_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a connector vLLM does not; without one it does."""
+    monkeypatch.setattr(soundness_agreement, "commit_step", lambda state, _: commit_step(state, copies_wait=False))
+    followed(a_tail_that_waits_for_its_copy(None), monkeypatch)
+    with pytest.raises(Disagreement, match="references"):
+        followed(a_tail_that_waits_for_its_copy(STORE), monkeypatch)
 
 
 @pytest.mark.mutants

@@ -145,13 +145,13 @@ def _hash_is_position(state: State, entry: Entry, block: Term) -> Formula:
 
 def _references(state: State, block: Term) -> Formula:
     target = z3.If(state.copy_of(block) != state.words.null, 1, 0)
-    total = state.holders(block) + state.saves(block) + state.copies(block) + target
+    total = state.holders(block) + state.saves(block) + state.copies(block) + target + state.queued_copies(block)
     return z3.Implies(block != state.words.null, state.refs(block) == total)
 
 
 def _counts_are_counts(state: State, block: Term) -> Formula:
-    counts = (state.saves(block), state.copies(block), state.queued_writes(block), state.queued_reads(block))
-    return z3.And(*(count >= 0 for count in counts))
+    references = (state.saves(block), state.copies(block), state.queued_copies(block))
+    return z3.And(*(count >= 0 for count in (*references, state.queued_writes(block), state.queued_reads(block))))
 
 
 def _null_is_nothing(state: State, block: Term) -> Formula:
@@ -366,7 +366,7 @@ INVARIANTS = (
     Invariant(
         "references",
         "OWN-LEAK",
-        "references are the holders, the pending saves and the copies of this step",
+        "references are the holders, the pending saves and the copies of this step and of those that wait to run",
         (BLOCK,),
         _references,
     ),
