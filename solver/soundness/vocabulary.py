@@ -39,7 +39,7 @@ class Vocabulary:
 
     `key(r, g, n)` is the key of r's first n tokens in group g; `extent` its number of tokens. `start` and `end` are the
     boundaries of a column, `ending(g, n)` the column that holds the last token before n. `sees(g, c, n)` says whether
-    what runs from boundary n on reads column c. `every_state(g)`: a recurrent group that keeps the state of each column.
+    what runs from boundary n on reads column c. `every_state(g)`: a recurrent group keeps the state of each column.
     """
 
     null: Term
