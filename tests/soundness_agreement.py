@@ -30,7 +30,7 @@ import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
 from model.lookup import tables_at
@@ -217,10 +217,11 @@ class Recorder:
         if follower.status(request) == LOADED:
             follower.do("start after load", follower.number(request))
         written: dict[int, tuple[int, int]] = {}
-        groups = follower.universe.configuration.groups
+        configuration = follower.universe.configuration
         for group, table in enumerate(request.tables):
-            width = groups[group].block
-            first = column_ending_at(end, width) if groups[group].recurrent else request.computed // width
+            width = configuration.groups[group].block
+            one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
+            first = column_ending_at(end, width) if one_state else request.computed // width
             for column in range(first, columns_for(end, width)):
                 written[table[column]] = (group, column)
         choice = ChunkChoice(

@@ -93,6 +93,19 @@ def _another_block(before: State, after: State, entry: Entry, block: Term) -> St
     return attrs.evolve(after, full_hash=at(before.full_hash, other, key))
 
 
+def _half_way_block_unwritten(before: State, after: State, request: Term, end: Term) -> State:
+    """A block in which the chunk begins half-way does not get the state at its end."""
+    words, begin = before.words, before.computed(request)
+
+    def last(block: Term, key: Term) -> Formula:
+        entry = after.writer_entry(block)
+        half_way = z3.And(words.column_start(entry) < begin, begin < words.column_end(entry))
+        passed = z3.And(half_way, words.column_end(entry) < end, words.every_state(entry.group))
+        return z3.If(z3.And(after.writer(block) == request, passed), before.last(block, key), after.last(block, key))
+
+    return attrs.evolve(after, last=last)
+
+
 def _not_copied(before: State, after: State, *_: object) -> State:
     return attrs.evolve(after, seen=before.seen, last=before.last)
 
@@ -181,6 +194,11 @@ FAULTS = (
         "chunk that leaves its column half-way",
         without_guards("forward chunk", "a chunk does not leave its column half-way"),
         "passed columns are full",
+    ),
+    Fault(
+        "a block that no chunk completes, where every state is kept (#34587)",
+        _with_after("forward chunk", _half_way_block_unwritten),
+        "delivered",
     ),
     Fault(
         "allocate before touch",

@@ -24,7 +24,7 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, WorkerOrder
+from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, StateMode, WorkerOrder
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
@@ -46,7 +46,7 @@ from subjects.generation import random_run
 from tests import soundness_agreement, soundness_follower
 from tests.small_runs import FILLED, STORE, arrive, hybrid
 from tests.soundness_agreement import Followed, Recorder, follow
-from tests.soundness_follower import BY_NAME, Disagreement
+from tests.soundness_follower import BY_NAME, Disagreement, Universe
 
 REFERENCE = POLICIES["reference"]
 
@@ -61,8 +61,9 @@ CAMPAIGNS = (
         ConfigurationClass.SECOND_ATTENTION_SPEC,
         frozenset({Feature.CHUNKED_LOCAL, Feature.STORES, Feature.FAILED_BLOCKS, Feature.STEPS_IN_FLIGHT}),
     ),
+    (ConfigurationClass.ONE_ATTENTION_SPEC, frozenset({Feature.EVERY_STATE, Feature.STORES, Feature.FAILED_BLOCKS})),
 )
-"""What is drawn together. Not states in every block, nor internal checkpoints: the encoding has one state per chunk."""
+"""What is drawn together. Not internal checkpoints: the encoding has one state per chunk, or one per column."""
 
 NO_COUNTERPART = {
     "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
@@ -287,6 +288,14 @@ def a_hit_that_is_put_off() -> Trace:
     return Trace("put off", hybrid(budget=20), actions)
 
 
+def states_in_every_block() -> Trace:
+    """Chunks begin and end inside blocks of 4 and pass several; later requests hit states that no chunk ends at."""
+    groups = (Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4))
+    configuration = attrs.evolve(hybrid(None, *groups, budget=7), state_mode=StateMode.ALL)
+    actions = (arrive("first", 16, 3), Drain(), arrive("second", 13, 2), arrive("third", 6, 5), Drain())
+    return Trace("every state", configuration, actions)
+
+
 BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
@@ -304,6 +313,7 @@ BY_HAND = (
     a_load_into_a_block_that_is_still_to_be_saved(early=False),
     a_load_into_a_block_that_is_still_to_be_saved(early=True),
     a_hit_that_is_put_off(),
+    states_in_every_block(),
 )
 """Runs of a few actions, each for what it says."""
 
@@ -389,6 +399,16 @@ def test_a_run_that_the_encoding_forbids_is_noticed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(soundness_agreement, "end_step", stricter)
     with pytest.raises(Disagreement, match="no save is pending"):
         followed(a_save_that_waits_for_its_step(), monkeypatch)
+
+
+@pytest.mark.mutants
+def test_an_encoding_with_one_state_per_chunk_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the model writes the state of every block."""
+    words = Universe.words
+    one_state = {"every_state": lambda group: False}
+    monkeypatch.setattr(Universe, "words", lambda universe: attrs.evolve(words(universe), **one_state))
+    with pytest.raises(Disagreement, match="columns that a chunk skips are null"):
+        followed(states_in_every_block(), monkeypatch)
 
 
 @pytest.mark.mutants
