@@ -44,6 +44,7 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
+from properties.requirements import concerns
 from properties.strategies import answers, configurations, cut, longest_text, most_output, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
@@ -156,7 +157,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _note(self, violation: Violation) -> None:
         """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
-        if self.campaign.says not in violation.message:
+        if self.campaign.says not in violation.message or not concerns(self.campaign.policy, violation.case):
             return
         examples = self.campaign.found.setdefault((violation.property, violation.case), [])
         if len(examples) < EXAMPLES:

@@ -11,9 +11,11 @@ from model.geometry import column_ending_at
 from model.policy import Answer
 from model.pool import Label
 from model.store import Store, found, hit_unit, needed, object_span
-from model.store_rules import StateSource, StoreRules
+from model.store_rules import OutputStates, StateSource, StoreRules
 from model.system import Observation, System
 from properties import wording
+from properties.invariant import Finding
+from properties.verdict import Case
 
 
 def objects_of(system: System, leaf: Leaf) -> frozenset[Label]:
@@ -136,9 +138,10 @@ def understated(observation: Observation) -> Iterator[str]:
             )
 
 
-def half_saved(observation: Observation) -> Iterator[str]:
+def half_saved(observation: Observation) -> Iterator[Finding]:
     """Boundaries whose attention is stored while the state, which is cached, is not, where the objects of every group
-    end. The state of a partial tail is handed over only once it has a copy, if ever."""
+    end. The state of a partial tail is handed over only once it has a copy, if ever. A store that keeps every state it
+    is handed was not handed this one."""
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
     blocks = {index: group.block for index, group in enumerate(configuration.groups) if group.recurrent}
@@ -147,6 +150,9 @@ def half_saved(observation: Observation) -> Iterator[str]:
         assert leaf.store is not None
         if leaf.store.state_source is StateSource.NOT_KEPT:
             continue
+        keeps_all = (
+            leaf.store.state_source is StateSource.HANDED_OVER and leaf.store.output_states is OutputStates.STORED
+        )
         keys, unit = objects_to_be(after, leaf), hit_unit(configuration, leaf.store)
         for label in states:
             if len(label.prefix) % unit:
@@ -159,6 +165,7 @@ def half_saved(observation: Observation) -> Iterator[str]:
             ]
             if label not in keys and attention and keys.issuperset(attention):
                 yield (
+                    Case.RELEASE if keeps_all else None,
                     f"{leaf.name} has the attention of {len(label.prefix)} tokens and does not store the state of "
-                    f"{wording.group_name(configuration, label.group)}, which is cached"
+                    f"{wording.group_name(configuration, label.group)}, which is cached",
                 )
