@@ -64,7 +64,7 @@ CAMPAIGNS = (
     (ConfigurationClass.ONE_ATTENTION_SPEC, frozenset({Feature.EVERY_STATE, Feature.STORES, Feature.FAILED_BLOCKS})),
     (
         ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
-        frozenset({Feature.INTERNAL_CHECKPOINT, Feature.PARTIAL_TAILS, Feature.SPARSE_RETENTION, Feature.STORES}),
+        frozenset({Feature.INTERNAL_CHECKPOINT, Feature.PARTIAL_TAILS, Feature.SPARSE_RETENTION}),
     ),
 )
 """What is drawn together."""
