@@ -17,6 +17,7 @@ from model.trace import Trace
 from properties import strict_json
 from properties.strict_json import DocumentError
 from properties.verdict import Result
+from properties.wording import without_numbers
 from subjects import connector_conform, courses
 from subjects.process import Failure, Subject, SubjectProcess
 
@@ -102,7 +103,7 @@ def _judgement(policy: str, result: Result, found: tuple[connector_conform.Findi
     replay = next((finding.replay for finding in found if result.trace and _is_of(finding, result.trace)), None)
     if replay is None:
         return Judgement(policy, result)
-    signature = connector_conform.without_numbers(result.reason)
+    signature = without_numbers(result.reason)
     return Judgement(policy, result, signature=signature, replay=replay, tree=tree)
 
 
