@@ -130,7 +130,7 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
         case Step(failed_blocks=blocks) | Execute(failed_blocks=blocks) if blocks:
             for position in range(len(blocks)):
                 yield attrs.evolve(action, failed_blocks=blocks[:position] + blocks[position + 1 :])
-        case Step(rejected=rejected) if rejected:
+        case Step(rejected=rejected) | Execute(rejected=rejected) if rejected:
             for position in range(len(rejected)):
                 yield attrs.evolve(action, rejected=rejected[:position] + rejected[position + 1 :])
         case Schedule():
