@@ -33,6 +33,7 @@ from model.actions import Action, Evict, Reset
 from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
+from model.internal_checkpoint import checkpoint_of
 from model.lookup import tables_at
 from model.plan import Save, StepPlan
 from model.policy import Policy
@@ -202,7 +203,9 @@ class Recorder:
             filled = any(label not in old and self._is_whole(label) for label in labels)
             for label in labels if filled else [label for label in labels if label not in old]:
                 boundary = len(label.prefix)
-                if boundary == follower.words.column_end(entry):
+                if follower.state.checkpoint(entry):
+                    follower.do("publish checkpoint", entry, block)
+                elif boundary == follower.words.column_end(entry):
                     follower.do("publish full", entry, block)
                 else:
                     follower.do("publish tail", entry, block, boundary)
@@ -224,9 +227,18 @@ class Recorder:
             first = column_ending_at(end, width) if one_state else request.computed // width
             for column in range(first, columns_for(end, width)):
                 written[table[column]] = (group, column)
+        stored = checkpoint_of(configuration, request.computed, end, end)
+        checkpoints = {
+            (group, stored.column)
+            for group, table in enumerate(request.tables)
+            if stored is not None and configuration.groups[group].recurrent and table[stored.column] != NULL_BLOCK
+        }
+        written |= {request.tables[group][column]: (group, column) for group, column in checkpoints}
         choice = ChunkChoice(
             written=lambda block: block in written,
             written_in=lambda block: written.get(block, (0, 0)),
+            stored=lambda entry: (entry.group, entry.column) in checkpoints,
+            stored_at=stored.boundary if stored is not None else 0,
             wrong=False,
             misread=(0, 0),
         )
@@ -273,15 +285,21 @@ class Recorder:
         follower.take("commit step", commit_step(state, bool(waiting)))
         self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            column = column_ending_at(len(save.label.prefix), self._width(save.label))
-            entry = Entry(follower.universe.names[save.request], save.label.group, column)
-            follower.do("save begins", entry, save.block)
+            follower.do("save begins", self._saved_as(save), save.block)
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
                     if not follower.state.loading(follower.state.table(entry)):
                         follower.do("load begins", entry, follower.state.table(entry))
         self.compare_tables(scheduled.scheduler)
+
+    def _saved_as(self, save: Save) -> Entry:
+        """The entry of the block: in the column of what is saved, or where the request has a checkpoint of it."""
+        column = column_ending_at(len(save.label.prefix), self._width(save.label))
+        entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
+        return next(
+            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
+        )
 
     def _flush(self, scheduled: Any) -> None:
         """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""

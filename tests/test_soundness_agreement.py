@@ -28,7 +28,7 @@ from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, 
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
-from model.release import NEWEST
+from model.release import NEWEST, CheckpointStart
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
 from model.trace import Trace
@@ -62,8 +62,12 @@ CAMPAIGNS = (
         frozenset({Feature.CHUNKED_LOCAL, Feature.STORES, Feature.FAILED_BLOCKS, Feature.STEPS_IN_FLIGHT}),
     ),
     (ConfigurationClass.ONE_ATTENTION_SPEC, frozenset({Feature.EVERY_STATE, Feature.STORES, Feature.FAILED_BLOCKS})),
+    (
+        ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
+        frozenset({Feature.INTERNAL_CHECKPOINT, Feature.PARTIAL_TAILS, Feature.SPARSE_RETENTION}),
+    ),
 )
-"""What is drawn together. Not internal checkpoints: the encoding has one state per chunk, or one per column."""
+"""What is drawn together."""
 
 NO_COUNTERPART = {
     "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
@@ -78,7 +82,8 @@ FUNCTIONS = {
     "extend": {"allocate", "copy for reader", "copy for producer"},
     "retire": {"retire"},
     "publish": {
-        *("load in step", "start", "start after load", "forward chunk", "publish full", "publish tail"),
+        *("load in step", "start", "start after load", "forward chunk"),
+        *("publish full", "publish checkpoint", "publish tail"),
     },
     "schedule": {"commit step", "save begins", "load begins"},
     "recover": {"end step", "lose step", "save ends"},
@@ -296,6 +301,29 @@ def states_in_every_block() -> Trace:
     return Trace("every state", configuration, actions)
 
 
+CHECKPOINTS = attrs.evolve(
+    hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 8), budget=40),
+    checkpoint_alignment=1,
+    release=attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY),
+)
+
+
+def checkpoints() -> Trace:
+    """One at the end of a block, and one inside a block, in the column before it. Both are saved, and hit later."""
+    keeper = Leaf("keeper", False, Contract.ENDPOINT, store=StoreRules(delayed=True))
+    actions = (
+        *(arrive("at its end", 25, 0), Step(), EndSaves("keeper"), arrive("hits the end", 25, 1), Drain()),
+        *(arrive("inside", 2, 21), Step(), EndSaves("keeper"), arrive("another", 0, 23), Drain()),
+        *(attrs.evolve(arrive("hits inside", 2, 21), prompt=arrive("inside", 2, 21).prompt), Drain()),
+    )
+    return Trace("checkpoints", attrs.evolve(CHECKPOINTS, connector=keeper), actions)
+
+
+def a_checkpoint_after_a_start_inside_a_block() -> Trace:
+    actions = (arrive("first", 5, 0), Drain(), arrive("second", 5, 20), Step(), Drain())
+    return Trace("inside", attrs.evolve(CHECKPOINTS, release=NEWEST), actions)
+
+
 BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
@@ -314,6 +342,7 @@ BY_HAND = (
     a_load_into_a_block_that_is_still_to_be_saved(early=True),
     a_hit_that_is_put_off(),
     states_in_every_block(),
+    checkpoints(),
 )
 """Runs of a few actions, each for what it says."""
 
@@ -329,6 +358,15 @@ def test_every_transition_is_taken_by_some_run(monkeypatch: pytest.MonkeyPatch) 
 
 def test_runs_of_the_model_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert follow_seeds(range(3), monkeypatch, actions=6)["forward chunk"]
+
+
+def test_a_chunk_that_leaves_its_block_half_way_is_no_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From vLLM 0.30 on one that stores a checkpoint does so (docs/findings/state-of-a-chunk-start.md)."""
+    trace = a_checkpoint_after_a_start_inside_a_block()
+    with pytest.raises(Disagreement, match="a chunk does not leave its column half-way"):
+        followed(trace, monkeypatch)
+    kept = attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=CHECKPOINTS.release))
+    assert followed(kept, monkeypatch).taken["forward chunk"]
 
 
 def test_runs_with_partial_tails_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
