@@ -242,6 +242,11 @@ class Follower:
     def status(self, request: Request) -> int:
         return int(self.state.status(self.number(request)))
 
+    def checkpoints(self, of: Entry) -> list[Entry]:
+        """Entries of its request and group that hold a checkpoint."""
+        entries = (Entry(of.request, of.group, column) for column in range(self.universe.columns))
+        return [entry for entry in entries if self.state.checkpoint(entry)]
+
     def awaiting(self, request: Request) -> list[Entry]:
         own = self.universe.names[request.name]
         return [entry for entry in self.universe.elements(ENTRY) if entry.request == own and self.state.awaits(entry)]

@@ -189,6 +189,26 @@ FAULTS = (
         "full hash is content",
         ("passed columns are full",),
     ),
+    Fault(
+        "checkpoint cached for the end of its column",
+        without_guards("publish full", "the column has no checkpoint"),
+        "full hash is content",
+    ),
+    Fault(
+        "checkpoint in the column from which the chunk starts",
+        without_guards("forward chunk", "a checkpoint lies in a column that the chunk passes"),
+        "checkpoint is behind",
+    ),
+    Fault(
+        "checkpoint of a boundary that the chunk does not pass",
+        without_guards("forward chunk", "a checkpoint is a state that the chunk passes"),
+        "fill is bounded",
+    ),
+    Fault(
+        "state that a chunk passed, cached as a checkpoint",
+        without_guards("publish checkpoint", "the column has a checkpoint"),
+        "hash is position",
+    ),
     Fault("two chunks in one step", without_guards("forward chunk", "one chunk a step"), "chunk reads its state"),
     Fault(
         "chunk that leaves its column half-way",

@@ -172,6 +172,7 @@ def lose_step(state: State, executed: Executed | None = None, loss: Loss | None 
         table=lambda e: z3.If(lost.rolled_back(e.request), words.null, state.table(e)),
         filled=lambda e: z3.If(lost.rolled_back(e.request), 0, state.filled(e)),
         awaits=lambda e: z3.And(z3.Not(lost.rolled_back(e.request)), state.awaits(e)),
+        checkpoint=lambda e: z3.And(z3.Not(lost.rolled_back(e.request)), state.checkpoint(e)),
         found=lambda _: words.null,
         status=lambda r: z3.If(lost.rolled_back(r), IDLE, state.status(r)),
         computed=lambda r: z3.If(lost.rolled_back(r), 0, state.computed(r)),
