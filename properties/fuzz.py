@@ -143,7 +143,7 @@ def fuzz_widely(
     required; but where nothing is found every event has to be met: there are more series for that, which are shorter.
     """
     results: tuple[Result, ...] = ()
-    shorter = attrs.evolve(profile, runs=profile.runs // 3, series=profile.series * 3, varied=True)
+    shorter = attrs.evolve(profile, runs=profile.runs // 6, series=profile.series * 6, varied=True)
     for cell, features in WIDE:
         campaign = Campaign(guarded(policy), cell, Eviction.ADVERSARIAL, None, features, release_of(policy))
         results += _fuzzed(

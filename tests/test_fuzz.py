@@ -139,7 +139,7 @@ def test_rare_events_of_stores_are_met_in_one_series() -> None:
     """Where not every run is drawn anew, seed 11 needs eleven."""
     cell, features = next((cell, features) for cell, features in WIDE if Feature.STORES in features)
     campaign = Campaign(guarded(POLICIES["reference"]), cell, Eviction.ADVERSARIAL, features=features)
-    run_series(machine_for(campaign), attrs.evolve(ONE_SERIES, runs=100, varied=True), 11)
+    run_series(machine_for(campaign), attrs.evolve(ONE_SERIES, runs=50, varied=True), 11)
     assert {"JOINED-HIT", "SAVE-FLUSHED", "SAVE-GIVEN-UP"} <= campaign.met.keys()
 
 
