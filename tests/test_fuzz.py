@@ -16,9 +16,8 @@ from model.policies.mutants import EQUIVALENT, FALLS, MUTANTS
 from model.ready_connectors import DISHONEST
 from properties.catalogue import EVENTS
 from properties.features import Feature
-from properties.fuzz import PROFILES, WIDE, Profile, findings, fuzz, run_series
+from properties.fuzz import PROFILES, WIDE, Profile, findings, fuzz
 from properties.machine import Campaign, EngineMachine, rules_of
-from properties.machines import machine_for
 from properties.policy_guard import guarded
 from properties.replay import replay
 from properties.requirements import is_required
@@ -135,12 +134,13 @@ def test_a_campaign_goes_on_until_all_has_happened(missed: str, monkeypatch: pyt
     assert {result.verdict for result in results} == {Verdict.HOLDS_WITHIN}
 
 
-def test_rare_events_of_stores_are_met_in_one_series() -> None:
-    """Where not every run is drawn anew, seed 11 needs eleven."""
+def test_rare_events_of_stores_are_soon_met() -> None:
+    """Where not every run is drawn anew, seed 11 takes some 1,900 runs to that."""
     cell, features = next((cell, features) for cell, features in WIDE if Feature.STORES in features)
     campaign = Campaign(guarded(POLICIES["reference"]), cell, Eviction.ADVERSARIAL, features=features)
-    run_series(machine_for(campaign), attrs.evolve(ONE_SERIES, runs=50, varied=True), 11)
+    assert findings(campaign, attrs.evolve(PROFILES["ci"], runs=50, series=24, varied=True), 11) == ()
     assert {"JOINED-HIT", "SAVE-FLUSHED", "SAVE-GIVEN-UP"} <= campaign.met.keys()
+    assert campaign.runs < 600
 
 
 @pytest.mark.nightly
