@@ -29,18 +29,19 @@ import model.scheduler
 import model.step
 import model.system
 import model.worker
-from model.actions import Action, Evict, Reset
+from model.actions import Action, Evict, Reset, Step
 from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
 from model.internal_checkpoint import checkpoint_of
 from model.lookup import tables_at
-from model.plan import Save, StepPlan
+from model.plan import Chunk, Save, StepPlan
 from model.policy import Policy
 from model.pool import NULL_BLOCK, Label, Pool
 from model.request import Request, Status
 from model.saving import store_leaves
 from model.scheduler import Scheduler
+from model.speculation import copy_back, draft_states, verified
 from model.system import System, apply, initial
 from model.trace import Trace
 from model.worker import Worker
@@ -48,7 +49,7 @@ from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
 from solver.soundness.stepping import Executed, Loss, commit_step, end_step, lose_step
-from solver.soundness.terms import BLOCK, ENTRY
+from solver.soundness.terms import BLOCK, ENTRY, REQUEST
 from solver.soundness.vocabulary import Entry, laws_of
 from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
 
@@ -100,6 +101,7 @@ class Recorder:
         self.ending = False
         self.gone_back: list[tuple[int, Planned | None]] | None = None
         self.mapped: Counter[tuple[str, str]] = Counter()
+        self.action: Action | None = None
 
     # What the functions of the model do, by name; each is given the arguments and the result.
 
@@ -119,6 +121,10 @@ class Recorder:
             for index, column, block in _come(before, after):
                 if index == group:
                     entry = self.follower.entry(after, group, column)
+                    if block in before.tables[group]:
+                        scratch = self.follower.entry(before, group, before.tables[group].index(block))
+                        self.follower.do("relocate", scratch, entry)
+                        continue
                     self.follower.do("allocate", entry, block)
                     if block in copies:
                         self.follower.do("copy for reader", entry, copies[block].source, block)
@@ -220,12 +226,16 @@ class Recorder:
             follower.do("start after load", follower.number(request))
         written: dict[int, tuple[int, int]] = {}
         configuration = follower.universe.configuration
+        chunk = self._with_drafts(request, end)
         for group, table in enumerate(request.tables):
             width = configuration.groups[group].block
             one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
-            first = column_ending_at(end, width) if one_state else request.computed // width
-            for column in range(first, columns_for(end, width)):
-                written[table[column]] = (group, column)
+            columns = {*range(request.computed // width, columns_for(end, width))}
+            if one_state:
+                columns = {column for _, column in draft_states(chunk, width)}
+                saved = copy_back(chunk, width)
+                columns |= {saved.destination} if saved is not None else set()
+            written |= {table[column]: (group, column) for column in columns}
         stored = checkpoint_of(configuration, request.computed, end, end)
         checkpoints = {
             (group, stored.column)
@@ -240,9 +250,21 @@ class Recorder:
             stored_at=stored.boundary if stored is not None else 0,
             wrong=False,
             misread=(0, 0),
+            drafts=chunk.drafts,
+            settled=chunk.settled,
         )
         number = follower.number(request)
         follower.take("forward chunk", forward(follower.state, number, end, choice))
+
+    def _with_drafts(self, request: Request, end: int) -> Chunk:
+        """The chunk up to `end` with what will turn out of its drafts; rows without a draft pad it."""
+        drafts = max(0, end - len(request.tokens) - request.placeholders)
+        padding = drafts if not request.drafts else 0
+        count = end - request.computed
+        chunk = Chunk(request.name, request.text, request.computed, count, False, (), drafts=drafts, rejected=padding)
+        rejected = self.action.rejected if isinstance(self.action, Step) else ()
+        wrong = sum(each.drafts for each in rejected if each.request == request.name)
+        return verified(chunk, len(request.text), wrong)
 
     def free(self, arguments: tuple[Any, ...], result: Any) -> None:
         """Of a request whose load has failed; otherwise blocks are lost as `lost` has it."""
@@ -314,6 +336,10 @@ class Recorder:
         assert self.executing is not None
         for number in self.executing.freed:
             self.follower.do("free", number)
+        state = self.follower.state
+        for number in self.follower.universe.elements(REQUEST):
+            if state.verified(number) < state.computed(number):
+                self.follower.do("verify drafts", number)
 
     def end_of_step(self, before: Any, plan: StepPlan, recovered: Any) -> None:
         """`spoilt` is what does not hold what was planned once all steps in flight have run, and whatever else the
@@ -452,7 +478,7 @@ class Recorder:
         follower, state = self.follower, self.follower.state
 
         def stands_at(entry: Entry) -> tuple[Any, ...]:
-            return state.computed(entry.request), state.filled(entry)
+            return state.settled(entry.request), state.filled(entry)
 
         statements = (
             *(invariant.of(state) for invariant in INVARIANTS),
@@ -510,6 +536,7 @@ def _followed(recorder: Recorder, system: System, policy: Policy, action: Action
     if isinstance(action, Evict):
         label = Label(action.group, system.texts[action.request][: action.boundary])
         block = system.scheduler.pool.find(label)
+    recorder.action = action
     done, names = len(recorder.follower.done), dict(recorder.follower.universe.names)
     with recorder.undone_if_it_fails():
         after, _ = apply(system, policy, action)
