@@ -9,6 +9,7 @@ from model.connector import Leaf
 from model.geometry import column_ending_at, columns_for
 from model.pool import Label
 from model.tokens import Prefix
+from model.values import evolve
 
 Table = tuple[int, ...]
 """Block ids by column; 0 is the null block."""
@@ -135,6 +136,10 @@ class Chunk:
     def settled(self) -> int:
         """Boundary up to which its tokens turn out to be right."""
         return self.end - self.rejected
+
+    def moved_back(self, tokens: int) -> Chunk:
+        """The same chunk, `tokens` tokens earlier in the text."""
+        return evolve(self, computed=self.computed - tokens, prefix=self.prefix[: self.end - tokens])
 
 
 @attrs.frozen(slots=False)

@@ -354,7 +354,9 @@ class Step:
         samples = request.computed >= len(request.tokens)
         self.work[name] = Work(request.tables, blocks, states, samples, padding)
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = evolve(request, placeholders=request.placeholders + 1)
+            # What it samples, with all drafts, is taken for known, and for the next step there are drafts already.
+            placeholders = request.placeholders + 1 + max(drafts, padding)
+            request = evolve(request, placeholders=placeholders, drafts=self.scheduler.configuration.drafts)
         self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:

@@ -184,7 +184,7 @@ def configurations(
     if Feature.SPARSE_RETENTION in features and not sharded:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
-    if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
+    if Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
         most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
         verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
         scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)

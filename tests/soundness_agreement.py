@@ -100,6 +100,7 @@ class Recorder:
         self.worker: Worker | None = None
         self.ending = False
         self.gone_back: list[tuple[int, Planned | None]] | None = None
+        self.flushed: set[Save] = set()
         self.mapped: Counter[tuple[str, str]] = Counter()
         self.action: Action | None = None
 
@@ -304,6 +305,7 @@ class Recorder:
         waiting = (*until, *scheduled.scheduler.copied)
         self.planned.append(Planned(writes, reads, Counter(block for copied in until for block in copied), state.last))
         follower.take("commit step", commit_step(state, bool(waiting)))
+        self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
             follower.do("save begins", self._saved_as(save), save.block)
         for request in scheduled.scheduler.requests.values():
@@ -320,6 +322,13 @@ class Recorder:
         return next(
             (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
         )
+
+    def _flush(self, scheduled: Any) -> None:
+        """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""
+        announced = (load for admission in scheduled.admissions for load in admission.loads)
+        _, flushed = model.saving.before_step(scheduled.scheduler, scheduled.plan, announced)
+        self.saved(flushed)
+        self.flushed.update(flushed)
 
     def _referenced(self, scheduler: Any, saves: tuple[Save, ...]) -> Iterator[Save]:
         leaves = store_leaves(scheduler)
@@ -398,7 +407,7 @@ class Recorder:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
             key = self.follower.universe.label(save.label)
-            if not self.follower.state.now(save.block, key):
+            if save not in self.flushed and not self.follower.state.now(save.block, key):
                 raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
@@ -690,6 +699,7 @@ class _Around:
     def save(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def saving(worker: Any, saves: Any) -> Any:
             self.recorder.saved(saves)
+            self.recorder.flushed.difference_update(saves)
             return function(worker, saves)
 
         return saving

@@ -193,7 +193,7 @@ def _reads_see_the_rest(state: State, block: Term, key: Term) -> Formula:
 
 def _settled_is_in_memory(state: State, block: Term, key: Term) -> Formula:
     settled = z3.And(state.queued_writes(block) == 0, z3.Not(state.changed(block)))
-    return z3.Implies(settled, state.now(block, key) == state.seen(block, key))
+    return z3.Implies(z3.And(settled, state.seen(block, key)), state.now(block, key))
 
 
 def _writer_holds(state: State, block: Term) -> Formula:
@@ -426,7 +426,7 @@ INVARIANTS = (
     Invariant(
         "settled is in memory",
         "STATE-VISIBLE",
-        "what no planned step writes is in memory",
+        "what reads see of a block that no planned step writes is in memory",
         (BLOCK, KEY),
         _settled_is_in_memory,
     ),
