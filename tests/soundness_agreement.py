@@ -29,7 +29,7 @@ import model.scheduler
 import model.step
 import model.system
 import model.worker
-from model.actions import Action, Evict, Reset, Step
+from model.actions import Action, Drain, Evict, Execute, RejectedDrafts, Reset, Schedule, Step
 from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
@@ -49,7 +49,7 @@ from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
 from solver.soundness.stepping import Executed, Loss, commit_step, end_step, lose_step
-from solver.soundness.terms import BLOCK, ENTRY, REQUEST
+from solver.soundness.terms import BLOCK, ENTRY
 from solver.soundness.vocabulary import Entry, laws_of
 from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
 
@@ -102,7 +102,7 @@ class Recorder:
         self.gone_back: list[tuple[int, Planned | None]] | None = None
         self.flushed: set[Save] = set()
         self.mapped: Counter[tuple[str, str]] = Counter()
-        self.action: Action | None = None
+        self.rejected: tuple[RejectedDrafts, ...] = ()
 
     # What the functions of the model do, by name; each is given the arguments and the result.
 
@@ -228,10 +228,11 @@ class Recorder:
         written: dict[int, tuple[int, int]] = {}
         configuration = follower.universe.configuration
         chunk = self._with_drafts(request, end)
+        end = chunk.end
         for group, table in enumerate(request.tables):
             width = configuration.groups[group].block
             one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
-            columns = {*range(request.computed // width, columns_for(end, width))}
+            columns = {*range(chunk.computed // width, columns_for(end, width))}
             if one_state:
                 columns = {column for _, column in draft_states(chunk, width)}
                 saved = copy_back(chunk, width)
@@ -258,13 +259,13 @@ class Recorder:
         follower.take("forward chunk", forward(follower.state, number, end, choice))
 
     def _with_drafts(self, request: Request, end: int) -> Chunk:
-        """The chunk up to `end` with what will turn out of its drafts; rows without a draft pad it."""
+        """The chunk that is planned up to `end`, where it will run and with what will turn out of its drafts; rows
+        without a draft pad it."""
         drafts = max(0, end - len(request.tokens) - request.placeholders)
         padding = drafts if not request.drafts else 0
-        count = end - request.computed
-        chunk = Chunk(request.name, request.text, request.computed, count, False, (), drafts=drafts, rejected=padding)
-        rejected = self.action.rejected if isinstance(self.action, Step) else ()
-        wrong = sum(each.drafts for each in rejected if each.request == request.name)
+        begin, count = self.follower.state.settled(self.follower.number(request)), end - request.computed
+        chunk = Chunk(request.name, request.text, begin, count, False, (), drafts=drafts, rejected=padding)
+        wrong = sum(each.drafts for each in self.rejected if each.request == request.name)
         return verified(chunk, len(request.text), wrong)
 
     def free(self, arguments: tuple[Any, ...], result: Any) -> None:
@@ -341,14 +342,19 @@ class Recorder:
         self.executing = self.planned.pop(0)
         self.worker = worker
 
-    def settled(self) -> None:
+    def settled(self, scheduler: Scheduler) -> None:
         assert self.executing is not None
         for number in self.executing.freed:
             self.follower.do("free", number)
         state = self.follower.state
-        for number in self.follower.universe.elements(REQUEST):
-            if state.verified(number) < state.computed(number):
-                self.follower.do("verify drafts", number)
+        for request in scheduler.requests.values():
+            number, computed = self.follower.number(request), request.computed
+            known = max(state.verified(number), computed - request.in_flight)
+            if state.verified(number) < state.computed(number) and (known, computed) != (
+                state.verified(number),
+                state.computed(number),
+            ):
+                self.follower.do("verify drafts", number, computed, known)
 
     def end_of_step(self, before: Any, plan: StepPlan, recovered: Any) -> None:
         """`spoilt` is what does not hold what was planned once all steps in flight have run, and whatever else the
@@ -529,7 +535,8 @@ def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariant
     _patch(recorder, patch)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
     system = initial(trace.configuration)
-    for action in trace.actions:
+    for position, action in enumerate(trace.actions):
+        recorder.rejected = _rejected(trace.actions[position:], len(system.scheduler.in_flight))
         with contextlib.suppress(IllegalAction):
             system = _followed(recorder, system, policy, action)
         recorder.compare(system)
@@ -540,12 +547,24 @@ def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariant
     return Followed(Counter(recorder.follower.done), recorder.mapped)
 
 
+def _rejected(actions: tuple[Action, ...], in_flight: int) -> tuple[RejectedDrafts, ...]:
+    """What the action says of drafts by which a step is executed that the first of `actions` plans, behind so many that
+    are in flight."""
+    first, *later = actions
+    if isinstance(first, Step):
+        return first.rejected
+    for action in later if isinstance(first, Schedule) else ():
+        if isinstance(action, Drain) or (isinstance(action, Execute) and not in_flight):
+            return action.rejected if isinstance(action, Execute) else ()
+        in_flight -= isinstance(action, Execute)
+    return ()
+
+
 def _followed(recorder: Recorder, system: System, policy: Policy, action: Action) -> System:
     block = None
     if isinstance(action, Evict):
         label = Label(action.group, system.texts[action.request][: action.boundary])
         block = system.scheduler.pool.find(label)
-    recorder.action = action
     done, names = len(recorder.follower.done), dict(recorder.follower.universe.names)
     with recorder.undone_if_it_fails():
         after, _ = apply(system, policy, action)
@@ -644,7 +663,7 @@ class _Around:
         def settling(*arguments: Any) -> Any:
             result = function(*arguments)
             with self.recorder.mapping("settle"):
-                self.recorder.settled()
+                self.recorder.settled(result[0])
             return result
 
         return settling

@@ -19,6 +19,7 @@ from model.actions import (
     Execute,
     LeafAnswers,
     Preempt,
+    RejectedDrafts,
     Reset,
     Schedule,
     ScriptedAnswer,
@@ -66,11 +67,18 @@ CAMPAIGNS = (
         ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
         frozenset({Feature.INTERNAL_CHECKPOINT, Feature.PARTIAL_TAILS, Feature.SPARSE_RETENTION}),
     ),
+    (
+        ConfigurationClass.ONE_ATTENTION_SPEC,
+        frozenset({Feature.SPECULATION, Feature.STEPS_IN_FLIGHT, Feature.FAILED_BLOCKS, Feature.INTERRUPTIONS}),
+    ),
+    (
+        ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS, Feature.STORES}),
+    ),
 )
 """What is drawn together."""
 
 NO_COUNTERPART = {
-    "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
     "preempt in step": "first come first served preempts only requests that are not in the step yet",
 }
 """Transitions that no run of the model takes, and why."""
@@ -79,7 +87,7 @@ FUNCTIONS = {
     "decide": {"look up"},
     "adopt": {"look up", "drop lookup", "touch", "allocate", "await load"},
     "admit": {"drop lookup", "start loading"},
-    "extend": {"allocate", "copy for reader", "copy for producer"},
+    "extend": {"allocate", "relocate", "copy for reader", "copy for producer"},
     "retire": {"retire"},
     "publish": {
         *("load in step", "start", "start after load", "forward chunk"),
@@ -87,7 +95,7 @@ FUNCTIONS = {
     },
     "schedule": {"commit step", "save begins", "load begins"},
     "recover": {"end step", "lose step", "save ends"},
-    "settle": {"free"},
+    "settle": {"free", "verify drafts"},
     "free": {"free"},
     "preempt": {"free"},
     "finish": {"free", "abort loading"},
@@ -324,6 +332,31 @@ def a_checkpoint_after_a_start_inside_a_block() -> Trace:
     return Trace("inside", attrs.evolve(CHECKPOINTS, release=NEWEST), actions)
 
 
+DRAFTS = attrs.evolve(hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4), budget=4), drafts=2)
+LONG = attrs.evolve(arrive("first", 14, 0), output=(Segment("first-out", 12),))
+
+
+def _wrong(drafts: int) -> tuple[RejectedDrafts, ...]:
+    return (RejectedDrafts("first", drafts),)
+
+
+def drafts_that_are_rejected() -> Trace:
+    """A prefill of two blocks moves its scratch blocks. Then none, one or both drafts of a step are wrong, in several
+    places of a block; another request hits a state that was copied back."""
+    steps = (Step(rejected=_wrong(wrong)) for wrong in (0, 1, 2, 1, 0, 2))
+    second = attrs.evolve(arrive("second", 14, 0), prompt=(*LONG.prompt, *LONG.output))
+    actions = (LONG, Step(), Step(budget=8), Step(), *steps, second, Drain())
+    return Trace("drafts", DRAFTS, actions)
+
+
+def drafts_of_two_steps() -> Trace:
+    """The second step is planned before it is known which drafts of the first one are wrong, or that its request is
+    preempted."""
+    both = [action for wrong in (0, 2, 1, 2) for action in (Schedule(), Execute(rejected=_wrong(wrong)))]
+    actions = (LONG, Schedule(), *both[:2], *both[2:], Preempt(), Execute(), *both, Drain())
+    return Trace("drafts in flight", attrs.evolve(DRAFTS, steps_in_flight=2, budget=20), actions)
+
+
 BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
@@ -343,6 +376,8 @@ BY_HAND = (
     a_hit_that_is_put_off(),
     states_in_every_block(),
     checkpoints(),
+    drafts_that_are_rejected(),
+    drafts_of_two_steps(),
 )
 """Runs of a few actions, each for what it says."""
 
@@ -447,6 +482,14 @@ def test_an_encoding_with_one_state_per_chunk_disagrees(monkeypatch: pytest.Monk
     monkeypatch.setattr(Universe, "words", lambda universe: attrs.evolve(words(universe), **one_state))
     with pytest.raises(Disagreement, match="columns that a chunk skips are null"):
         followed(states_in_every_block(), monkeypatch)
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("trace", [drafts_that_are_rejected(), drafts_of_two_steps()], ids=lambda trace: trace.name)
+def test_an_encoding_in_which_all_drafts_are_right_disagrees(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soundness_agreement, "verified", lambda chunk, *_: chunk)
+    with pytest.raises(Disagreement):
+        followed(trace, monkeypatch)
 
 
 @pytest.mark.mutants

@@ -205,7 +205,7 @@ def _writer_holds(state: State, block: Term) -> Formula:
 
 def _in_step_runs(state: State, request: Term) -> Formula:
     runs = z3.And(
-        state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.computed(request)
+        state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.settled(request)
     )
     idle = z3.Implies(state.status(request) == IDLE, state.computed(request) == 0)
     exists = z3.Implies(request == state.words.nobody, state.status(request) == IDLE)

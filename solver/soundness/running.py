@@ -57,11 +57,11 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
     A chunk with drafts writes a row for each: row i, which has i drafts, writes its state i columns behind the one in
     which the chunk ends. Which drafts are right turns out later; content is what is right then. The state at a column's
     end that the right ones reach is copied to that column once they are known; there is one at most, for drafts are
-    fewer than a block's tokens.
+    fewer than a block's tokens. The next chunk is planned as if all were right, and runs where its request is then.
 
     Attention writes of a step precede its reads, recurrent reads precede its writes.
     """
-    words, begin, choice = state.words, state.computed(request), choice or arbitrary_choice()
+    words, begin, choice = state.words, state.settled(request), choice or arbitrary_choice()
     written, first, settled = choice.written, end - choice.drafts, choice.settled
 
     def one_state(entry: Entry) -> Formula:
@@ -139,7 +139,6 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
     guards = (
         guard("the request runs", z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))),
         guard("one chunk a step", z3.Not(state.in_step(request))),
-        guard("its drafts are verified", state.verified(request) == begin),
         guard("at least one token that is no draft", z3.And(first > begin, choice.drafts >= 0)),
         Universal("there is room", (ENTRY,), room),
         Universal("a state that is cached is not overwritten", (ENTRY,), unhashed),
@@ -175,6 +174,7 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
             z3.If(written(block), new.column, old.column),
         )
 
+    pending = state.verified(request) < state.computed(request)
     after = attrs.evolve(
         state,
         last=shown,
@@ -186,9 +186,9 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         checkpoint=lambda e: z3.Or(state.checkpoint(e), stores(e)),
         state_column=state_column,
         read_column=lambda e: z3.If(e.request == request, state.state_column(e), state.read_column(e)),
-        computed=at(state.computed, request, end),
+        computed=at(state.computed, request, state.computed(request) + end - begin),
         settled=at(state.settled, request, settled),
-        verified=at(state.verified, request, first),
+        verified=at(state.verified, request, z3.If(pending, state.verified(request), first)),
         since=at(state.since, request, begin),
         in_step=at(state.in_step, request, z3.BoolVal(True)),
     )
@@ -205,13 +205,23 @@ def reads_badly(state: State, entry: Entry, boundary: Term) -> Formula:
     return z3.Or(block == words.null, z3.Not(right))
 
 
-def verify_drafts(state: State, request: Term) -> Transition:
-    """The step that ran them has executed: the request goes on from the last one that is right."""
+def verify_drafts(state: State, request: Term, computed: Term, verified: Term) -> Transition:
+    """A step that ran some has executed. What was rejected counts no more; drafts of later steps are still to be
+    verified."""
+    settled = state.settled(request)
+    counts = z3.And(settled <= computed, computed <= state.computed(request))
+    right = z3.And(state.verified(request) <= verified, verified <= settled)
     guards = (
         guard("some token is a draft", state.verified(request) < state.computed(request)),
-        guard("not in the step under construction", z3.Not(state.in_step(request))),
+        guard("nothing counts twice, and what is right counts", counts),
+        guard("only what is right is verified", right),
     )
-    return Transition(guards, state.with_progress(request, state.settled(request)))
+    after = attrs.evolve(
+        state,
+        computed=at(state.computed, request, computed),
+        verified=at(state.verified, request, verified),
+    )
+    return Transition(guards, after)
 
 
 def publish_full(state: State, entry: Entry, block: Term) -> Transition:
@@ -371,13 +381,12 @@ def relocate(state: State, entry: Entry, destination: Entry) -> Transition:
 
 def retire(state: State, entry: Entry, block: Term) -> Transition:
     words, request = state.words, entry.request
-    computed = state.computed(request)
-    unseen = z3.And(z3.Not(words.sees_entry(entry, computed)), words.column_end(entry) <= computed)
+    verified = state.verified(request)
+    unseen = z3.And(z3.Not(words.sees_entry(entry, verified)), words.column_end(entry) <= verified)
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
         guard("the request runs", state.status(request) == RUNNING),
         guard("not after the chunk of this step", z3.Not(state.in_step(request))),
-        guard("its drafts are verified", state.verified(request) == computed),
         guard("no later token reads it", unseen),
     )
     after = state.with_table((entry, words.null)).with_refs((block, -1))
@@ -386,12 +395,17 @@ def retire(state: State, entry: Entry, block: Term) -> Transition:
         filled=at_entry(state.filled, entry, z3.IntVal(0)),
         checkpoint=at_entry(state.checkpoint, entry, z3.BoolVal(False)),
     )
-    return Transition(guards, after, terms={BOUNDARY: (computed,)})
+    return Transition(guards, after, terms={BOUNDARY: (verified,)})
 
 
 ACTIONS = (
     Action("forward chunk", (REQUEST, BOUNDARY), forward, "schedule, execute_model, preprocess_mamba"),
-    Action("verify drafts", (REQUEST,), verify_drafts, "update_from_output: num_computed_tokens -= num_rejected"),
+    Action(
+        "verify drafts",
+        (REQUEST, BOUNDARY, BOUNDARY),
+        verify_drafts,
+        "update_from_output: num_computed_tokens -= num_rejected",
+    ),
     Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
     Action("publish checkpoint", (ENTRY, BLOCK), publish_checkpoint, "cache_blocks with prefill checkpoints"),
     Action("publish tail", (ENTRY, BLOCK, BOUNDARY), publish_tail, "_cache_partial_tail_block"),

@@ -99,8 +99,12 @@ class State:
 
     def with_progress(self, request: Term, tokens: Term) -> State:
         """The state with `tokens` computed of a request, none of them a draft."""
-        changed = {name: at(getattr(self, name), request, tokens) for name in ("computed", "settled", "verified")}
-        return attrs.evolve(self, **changed)
+        return attrs.evolve(
+            self,
+            computed=at(self.computed, request, tokens),
+            settled=at(self.settled, request, tokens),
+            verified=at(self.verified, request, tokens),
+        )
 
     def with_table(self, *changes: tuple[Entry, Term]) -> State:
         """The state with entries naming other blocks, one after another; how often blocks are named follows."""
