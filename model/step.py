@@ -366,6 +366,8 @@ class Step:
     def _plan_saves(self, pool: Pool, request: Request, end: int, states: frozenset[Label]) -> None:
         for save in saving.planned(self.scheduler, pool, request, end, states, self.copies):
             self.saves.setdefault((save.leaf, save.label), save)
+            if save.counted != save.listed:
+                self._stop(EngineAssertion(f"{save.counted} blocks are counted for a save, and {save.listed} listed"))
 
     def finish(self) -> Scheduled:
         for chunk in self.chunks:

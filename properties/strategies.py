@@ -60,7 +60,9 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
     guards = st.sampled_from([Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
-    rules = st.builds(StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards)
+    rules = st.builds(
+        StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards, object_blocks=_OBJECT_BLOCKS
+    )
     return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
 
 
@@ -120,6 +122,7 @@ _FULL_GROUPS = st.sampled_from([1, 1, 2])
 _MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
 _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
 _POOLS = st.sampled_from([12, 4, 5, 8])
+_OBJECT_BLOCKS = st.sampled_from([1, 1, 2])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
 _STEPS = st.sampled_from([2, 2, 1, 3])
