@@ -485,7 +485,7 @@ def test_an_encoding_with_one_state_per_chunk_disagrees(monkeypatch: pytest.Monk
 
 
 @pytest.mark.mutants
-@pytest.mark.parametrize("trace", [drafts_that_are_rejected(), drafts_of_two_steps()], ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", [drafts_that_are_rejected(), drafts_of_two_steps()], ids=["one step", "two steps"])
 def test_an_encoding_in_which_all_drafts_are_right_disagrees(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness_agreement, "verified", lambda chunk, *_: chunk)
     with pytest.raises(Disagreement):
