@@ -308,7 +308,8 @@ class Recorder:
         follower.take("commit step", commit_step(state, bool(waiting)))
         self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            follower.do("save begins", self._saved_as(save), save.block)
+            for label, block in self._saved_blocks(save):
+                follower.do("save begins", self._saved_as(save.request, label, block), block)
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
@@ -316,13 +317,20 @@ class Recorder:
                         follower.do("load begins", entry, follower.state.table(entry))
         self.compare_tables(scheduled.scheduler)
 
-    def _saved_as(self, save: Save) -> Entry:
+    def _saved_blocks(self, save: Save) -> Iterator[tuple[Label, int]]:
+        """The blocks of the object that is saved, each with what it is saved for; an object may lack some."""
+        end, width = len(save.label.prefix), self._width(save.label)
+        for behind, block in enumerate(reversed(save.blocks)):
+            if block != NULL_BLOCK:
+                boundary = (column_ending_at(end, width) + 1 - behind) * width if behind else end
+                yield Label(save.label.group, save.label.prefix[:boundary]), block
+
+    def _saved_as(self, request: str, label: Label, block: int) -> Entry:
         """The entry of the block: in the column of what is saved, or where the request has a checkpoint of it."""
-        column = column_ending_at(len(save.label.prefix), self._width(save.label))
-        entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
-        return next(
-            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
-        )
+        own, column = self.follower.universe.names[request], column_ending_at(len(label.prefix), self._width(label))
+        entry = Entry(own, label.group, column)
+        holding = (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == block)
+        return next(holding, entry)
 
     def _flush(self, scheduled: Any) -> None:
         """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""
@@ -367,7 +375,8 @@ class Recorder:
             return
         for save in self._referenced(before, plan.saves):
             if save.request in recovered.rolled_back:
-                follower.do("save ends", save.block)
+                for _, block in self._saved_blocks(save):
+                    follower.do("save ends", block)
         state = follower.state
         spoilt = self._spoilt(before, after)
         kept = {number for number, until in gone_back if until is not None}
@@ -412,14 +421,15 @@ class Recorder:
     def saved(self, saves: tuple[Save, ...]) -> None:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
-            key = self.follower.universe.label(save.label)
-            if save not in self.flushed and not self.follower.state.now(save.block, key):
-                raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
+            for label, block in self._saved_blocks(save) if save not in self.flushed else ():
+                if not self.follower.state.now(block, self.follower.universe.label(label)):
+                    raise Disagreement(f"block {block} is saved for {label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
         for save in self._referenced(scheduler, saves):
             if save in scheduler.stores[save.leaf].pending:
-                self.follower.do("save ends", save.block)
+                for _, block in self._saved_blocks(save):
+                    self.follower.do("save ends", block)
 
     @contextlib.contextmanager
     def mapping(self, name: str) -> Iterator[None]:
