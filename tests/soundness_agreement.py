@@ -33,7 +33,7 @@ from model.actions import Action, Drain, Evict, Execute, RejectedDrafts, Reset, 
 from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.lookup import tables_at
 from model.plan import Chunk, Save, StepPlan
 from model.policy import Policy
@@ -238,7 +238,7 @@ class Recorder:
                 saved = copy_back(chunk, width)
                 columns |= {saved.destination} if saved is not None else set()
             written |= {table[column]: (group, column) for column in columns}
-        stored = checkpoint_of(configuration, request.computed, end, end)
+        stored = stored_by(configuration, chunk)
         checkpoints = {
             (group, stored.column)
             for group, table in enumerate(request.tables)
@@ -264,7 +264,8 @@ class Recorder:
         drafts = max(0, end - len(request.tokens) - request.placeholders)
         padding = drafts if not request.drafts else 0
         begin, count = self.follower.state.settled(self.follower.number(request)), end - request.computed
-        chunk = Chunk(request.name, request.text, begin, count, False, (), drafts=drafts, rejected=padding)
+        reserves = request.checkpoint is not None
+        chunk = Chunk(request.name, request.text, begin, count, False, (), drafts, padding, reserves=reserves)
         wrong = sum(each.drafts for each in self.rejected if each.request == request.name)
         return verified(chunk, len(request.text), wrong)
 

@@ -29,7 +29,7 @@ from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, 
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
-from model.release import NEWEST, CheckpointStart
+from model.release import NEWEST, CheckpointStart, UnreservedCheckpoint
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
 from model.trace import Trace
@@ -309,6 +309,8 @@ def states_in_every_block() -> Trace:
     return Trace("every state", configuration, actions)
 
 
+LONG = attrs.evolve(arrive("first", 14, 0), output=(Segment("first-out", 12),))
+
 CHECKPOINTS = attrs.evolve(
     hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 8), budget=40),
     checkpoint_alignment=1,
@@ -327,13 +329,19 @@ def checkpoints() -> Trace:
     return Trace("checkpoints", attrs.evolve(CHECKPOINTS, connector=keeper), actions)
 
 
+def a_checkpoint_in_a_scratch_block() -> Trace:
+    """Chunks of two blocks: one scratch block stays where the checkpoint is stored, or moves on if none is."""
+    release = attrs.evolve(CHECKPOINTS.release, unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT)
+    actions = (attrs.evolve(LONG, prompt=arrive("first", 40, 0).prompt), *[Step(budget=16)] * 3, Drain())
+    return Trace("scratch", attrs.evolve(CHECKPOINTS, drafts=1, retention=0, release=release), actions)
+
+
 def a_checkpoint_after_a_start_inside_a_block() -> Trace:
     actions = (arrive("first", 5, 0), Drain(), arrive("second", 5, 20), Step(), Drain())
     return Trace("inside", attrs.evolve(CHECKPOINTS, release=NEWEST), actions)
 
 
 DRAFTS = attrs.evolve(hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4), budget=4), drafts=2)
-LONG = attrs.evolve(arrive("first", 14, 0), output=(Segment("first-out", 12),))
 
 
 def _wrong(drafts: int) -> tuple[RejectedDrafts, ...]:
@@ -376,6 +384,7 @@ BY_HAND = (
     a_hit_that_is_put_off(),
     states_in_every_block(),
     checkpoints(),
+    a_checkpoint_in_a_scratch_block(),
     drafts_that_are_rejected(),
     drafts_of_two_steps(),
 )
@@ -402,6 +411,13 @@ def test_a_chunk_that_leaves_its_block_half_way_is_no_transition(monkeypatch: py
         followed(trace, monkeypatch)
     kept = attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=CHECKPOINTS.release))
     assert followed(kept, monkeypatch).taken["forward chunk"]
+
+
+def test_a_checkpoint_without_a_block_of_its_own_is_no_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM 0.31 to 0.33 stores it in the running block (docs/findings/checkpoint-in-the-running-block.md)."""
+    trace = a_checkpoint_in_a_scratch_block()
+    with pytest.raises(Disagreement, match="should show"):
+        followed(attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=NEWEST)), monkeypatch)
 
 
 def test_runs_with_partial_tails_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
