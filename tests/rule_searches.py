@@ -8,7 +8,7 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, OutgrownAlias, Recovery, Release, SharedTail
+from model.release import NEWEST, OutgrownAlias, PreemptedChunk, Recovery, Release, SharedTail
 from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, StoreRules
 from properties.features import Feature
 from properties.machine import Campaign
@@ -25,6 +25,7 @@ class Search:
     release: Release = NEWEST
     store: StoreRules | None = None
     tails: bool = False
+    priorities: bool = False
 
     @property
     def connector(self) -> Leaf | None:
@@ -35,7 +36,11 @@ class Search:
     @property
     def campaign(self) -> Campaign:
         one, tails = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS
-        features = {Feature.STORES: self.store is not None, Feature.PARTIAL_TAILS: self.tails}
+        features = {
+            Feature.STORES: self.store is not None,
+            Feature.PARTIAL_TAILS: self.tails,
+            Feature.PRIORITIES: self.priorities,
+        }
         return Campaign(
             guarded(POLICIES["vllm-0.28"]),
             Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, tails if self.tails else one),
@@ -60,5 +65,9 @@ SEARCHES = {
     ),
     "a tail of the step is not hit": Search(
         None, release=attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP), tails=True
+    ),
+    "hashes of a preempted chunk stay": Search("STATE-LABEL", release=NEWEST, priorities=True),
+    "hashes of a preempted chunk are withdrawn": Search(
+        None, release=attrs.evolve(NEWEST, preempted_chunk=PreemptedChunk.WITHDRAWN), priorities=True
     ),
 }
