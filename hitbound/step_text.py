@@ -125,7 +125,7 @@ def title_of(observations: Sequence[Observation]) -> str:
         case Schedule():
             return f"schedule a step{_budget(action)}, not executed yet"
         case Execute():
-            return f"execute the oldest step in flight{_failing(action)}"
+            return f"execute the oldest step in flight{_failing(action)}{_rejecting(action)}"
         case Drain():
             return f"drain{_budget(action)}, {len(observations)} step{'s' if len(observations) > 1 else ''}"
         case Evict():
@@ -150,7 +150,7 @@ def _failing(action: Step | Execute) -> str:
     return f", the loads of {', '.join(action.failed_loads)} fail" if action.failed_loads else ""
 
 
-def _rejecting(action: Step) -> str:
+def _rejecting(action: Step | Execute) -> str:
     wrong = ", ".join(f"{each.drafts} of {each.request}" for each in action.rejected)
     return f", drafts are wrong: {wrong}" if wrong else ""
 

@@ -83,10 +83,11 @@ class Schedule:
 @attrs.frozen
 class Execute:
     """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it,
-    others leave out `failed_blocks`."""
+    others leave out `failed_blocks`, and drafts are wrong as in a `Step`."""
 
     failed_loads: tuple[str, ...] = ()
     failed_blocks: tuple[FailedBlock, ...] = ()
+    rejected: tuple[RejectedDrafts, ...] = ()
 
 
 @attrs.frozen

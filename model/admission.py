@@ -150,7 +150,7 @@ def ask(
         for leaf in (leaves[said.source],)
         if leaf.store is not None and leaf.store.load_pins is LoadPins.FROM_ANSWER
         for index in range(len(configuration.groups))
-        for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
+        for label in storing.needed(configuration, leaf.store, index, request.tokens, asked, asked + said.tokens)
     )
     return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 

@@ -130,7 +130,7 @@ def extend(
         tables.append(table + taken[index in tails :])
         took_state |= group.recurrent and bool(taken)
         if group.recurrent and missing and before and configuration.steps_in_flight > 1:
-            last_state = before - 1
+            last_state = before - 1 - (scratch if ran else 0)
     hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
     held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
     pool = pool.touch(held)

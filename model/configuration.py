@@ -393,10 +393,9 @@ def _check(configuration: Configuration) -> None:
             f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
             "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
         )
-    if configuration.drafts and (configuration.steps_in_flight > 1 or not plain_states):
+    if configuration.drafts and not plain_states:
         raise UnsupportedConfiguration(
-            "drafts with several steps in flight, states in every block or internal checkpoints; use one without the "
-            "other"
+            "drafts with states in every block or internal checkpoints; use one without the other"
         )
     if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
         raise UnsupportedConfiguration(

@@ -57,7 +57,7 @@ def most_blocks(configuration: Configuration, tokens: int) -> int:
     loaded or hit one included, the running one of each step in flight, and a checkpoint, and scratch blocks. A partial
     tail that it hits is held until it is copied."""
     sparse = configuration.state_mode is StateMode.ALIGN
-    written = tokens + configuration.drafts
+    written = tokens + configuration.drafts * configuration.steps_in_flight
     return sum(
         (
             min(configuration.most_states, columns_for(written, group.block) + configuration.drafts)

@@ -43,6 +43,7 @@ def _spread(
     """All that was computed from what failed, as far as it has not changed hands since, and by which requests."""
     poisoned = dict.fromkeys(failed, 0)
     affected: list[str] = []
+    copies = [(number, copy) for number, each in enumerate(steps) for copy in each.plan.copies]
     pending = [(number, chunk, work) for number, each in enumerate(steps) for chunk, work in each.chunks]
 
     def remains(entry: Entry, number: int) -> bool:
@@ -58,6 +59,10 @@ def _spread(
             pending.remove((number, chunk, work))
             poisoned |= dict.fromkeys(_written(configuration, chunk, work), number)
             affected.append(chunk.request)
+        for number, copy in copies:
+            destination = copy.group, copy.destination
+            if remains((copy.group, copy.source), number):
+                poisoned[destination] = max(number, poisoned.get(destination, 0))
     return {entry for entry in poisoned if remains(entry, len(takings))}, tuple(dict.fromkeys(affected))
 
 

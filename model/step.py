@@ -397,7 +397,9 @@ class Step:
         samples = request.computed >= len(request.tokens)
         self.work[name] = Work(request.tables, blocks, states, samples, padding)
         if self.scheduler.configuration.steps_in_flight > 1 and request.computed >= request.scheduled_length:
-            request = evolve(request, placeholders=request.placeholders + 1)
+            # What it samples, with all drafts, is taken for known, and for the next step there are drafts already.
+            placeholders = request.placeholders + 1 + max(drafts, padding)
+            request = evolve(request, placeholders=placeholders, drafts=self.scheduler.configuration.drafts)
         self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _hide(self, states: frozenset[Label]) -> None:
@@ -419,6 +421,8 @@ class Step:
         saves: dict[tuple[str, Label], Save] = {}
         for save in self.saves:
             saves.setdefault((save.leaf, save.label), save)
+            if save.counted != save.listed:
+                self._stop(EngineAssertion(f"{save.counted} blocks are counted for a save, and {save.listed} listed"))
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for load in self.loads if not load.asynchronous),

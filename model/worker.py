@@ -99,12 +99,12 @@ def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
-    """What the blocks hold now is stored. An object that exists already is kept."""
+    """What the blocks hold now is stored. An object that exists already is kept; nothing is in the null block."""
     if not saves:
         return worker
     objects = dict(worker.objects)
     for each in saves:
-        objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
+        objects.setdefault((each.leaf, each.label), tuple(map(worker.memory.read, each.blocks)))
     return evolve(worker, objects=objects)
 
 

@@ -84,6 +84,7 @@ WIDE = (
         frozenset(
             {
                 Feature.STEPS_IN_FLIGHT,
+                Feature.SPECULATION,
                 Feature.FAILED_BLOCKS,
                 Feature.SKIPPED_READING,
                 Feature.AUXILIARY_OUTPUTS,

@@ -36,6 +36,7 @@ from model.plan import Load
 from model.policy import Policy
 from model.release import NEWEST, Release
 from model.request import Status
+from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
@@ -44,6 +45,7 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
+from properties.requirements import concerns
 from properties.strategies import answers, configurations, cut, longest_text, most_output, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
@@ -157,7 +159,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _note(self, violation: Violation) -> None:
         """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
-        if self.campaign.says not in violation.message:
+        if self.campaign.says not in violation.message or not concerns(self.campaign.policy, violation.case):
             return
         examples = self.campaign.found.setdefault((violation.property, violation.case), [])
         if len(examples) < EXAMPLES:
@@ -166,11 +168,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
         configuration = observation.after.configuration
+        self.twin = save(self.twin, observation.flushed)
         if isinstance(observation.action, EndLoad) and not observation.after.assertion:
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
-            self.twin = save(self.twin, observation.flushed)
             self.twin, outputs = execute(configuration, self.twin, observation.plan)
             flagged = {read.request for read in observation.execution.bad_reads}
             differences = disagreement(configuration, observation.plan, outputs, flagged)
@@ -435,12 +437,17 @@ class SpeculationMachine(EngineMachine):
         wrong = [
             RejectedDrafts(name, data.draw(st.integers(0, drafts))) for name, drafts in self._drafts.items() if drafts
         ]
-        self._act(Step(rejected=tuple(each for each in wrong if each.drafts)))
+        rejected = tuple(each for each in wrong if each.drafts)
+        self._act(Execute(rejected=rejected) if self._in_flight else Step(rejected=rejected))
 
     @property
     def _drafts(self) -> dict[str, int]:
+        """Drafts that the next step to be executed verifies."""
         assert self.system is not None
-        return {name: request.drafts for name, request in self.system.scheduler.requests.items()}
+        scheduler = self.system.scheduler
+        if scheduler.in_flight:
+            return drafts_of(scheduler.in_flight[0].plan)
+        return {name: request.drafts for name, request in scheduler.requests.items()}
 
 
 def has_gone_wrong(observation: Observation) -> bool:

@@ -60,7 +60,9 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
     guards = st.sampled_from([Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
-    rules = st.builds(StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards)
+    rules = st.builds(
+        StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards, object_blocks=_OBJECT_BLOCKS
+    )
     return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
 
 
@@ -121,6 +123,7 @@ _MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
 _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
 _CONTESTED_POOLS = st.sampled_from([4, 5])
 _POOLS = st.sampled_from([12, 4, 5, 8])
+_OBJECT_BLOCKS = st.sampled_from([1, 1, 2])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
 _STEPS = st.sampled_from([2, 2, 1, 3])
@@ -187,7 +190,7 @@ def configurations(
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
     if Feature.PRIORITIES in features and draw(_MOSTLY):
         scratch = attrs.evolve(scratch, scheduling=Scheduling.PRIORITY)
-    if steps == 1 and Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
+    if Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
         most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
         verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
         scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)

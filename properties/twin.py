@@ -58,7 +58,7 @@ class TwinState:
 
     cells: tuple[tuple[Pair, ...], ...]
     requests: Mapping[str, TwinRequest] = attrs.Factory(dict)
-    objects: Mapping[tuple[str, Label], tuple[Pair, ...]] = attrs.Factory(dict)
+    objects: Mapping[tuple[str, Label], tuple[tuple[Pair, ...], ...]] = attrs.Factory(dict)
 
 
 def new_twin(configuration: Configuration) -> TwinState:
@@ -115,7 +115,7 @@ def save(state: TwinState, saves: Collection[Save]) -> TwinState:
         return state
     objects = dict(state.objects)
     for each in saves:
-        objects.setdefault((each.leaf, each.label), state.cells[each.block])
+        objects.setdefault((each.leaf, each.label), tuple(state.cells[block] for block in each.blocks))
     return attrs.evolve(state, objects=objects)
 
 
@@ -337,7 +337,7 @@ def _restore(
     configuration: Configuration,
     blocks: _Blocks,
     loads: list[Load],
-    objects: Mapping[tuple[str, Label], tuple[Pair, ...]],
+    objects: Mapping[tuple[str, Label], tuple[tuple[Pair, ...], ...]],
 ) -> None:
     """Put the true numbers where the conduct of each leaf restores them, or copy what a store has; uninvited leaves
     come last."""
@@ -349,7 +349,7 @@ def _restore(
             failed = {load.tables[index][column] for index, column in load.failed_blocks}
             for fetch in load.fetches:
                 if fetch.block not in failed:
-                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
+                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label][-1 - fetch.from_end]))
             continue
         if load.leaf.peer is not None:
             _transfer(configuration, blocks, load, load.leaf.peer)

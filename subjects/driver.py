@@ -25,8 +25,6 @@ from types import SimpleNamespace
 from typing import Any
 
 PROTOCOL = 2
-NO_DRAFT = -1
-"""Token of a row that is added without a draft."""
 DRAFT = 5
 """Token that stands for any draft: whether it is right is told when the step is executed."""
 OPT = {
@@ -382,7 +380,7 @@ class Engine:
         self._texts: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
-        self._in_flight: list[tuple[Any, list[str]]] = []
+        self._in_flight: list[tuple[Any, list[str], set[str]]] = []
         self._observe()
         return self._state()
 
@@ -461,7 +459,9 @@ class Engine:
             if request.num_computed_tokens >= request.num_tokens
         ]
         scheduled = list(output.num_scheduled_tokens.items())
-        self._in_flight.append((output, samples))
+        # Only a request that waited gets rows without drafts. With several steps in flight no draft is known here.
+        padded = starts & output.scheduled_spec_decode_tokens.keys()
+        self._in_flight.append((output, samples, padded))
         taken, self._taken = self._taken, []
         return {
             "scheduled": scheduled,
@@ -474,8 +474,7 @@ class Engine:
             "attempts": self._attempts,
             "asked": self._asked,
             "drafts": {
-                name: [len(tokens), all(token == NO_DRAFT for token in tokens)]
-                for name, tokens in output.scheduled_spec_decode_tokens.items()
+                name: [len(tokens), name in padded] for name, tokens in output.scheduled_spec_decode_tokens.items()
             },
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
@@ -483,21 +482,21 @@ class Engine:
     def execute(self, failed_blocks: list[int] | None = None, rejected: dict[str, int] | None = None) -> dict[str, Any]:
         """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it, and so many drafts of
         each request in `rejected` are wrong; other drafts are right, as far as the output goes."""
-        output, samples = self._in_flight.pop(0)
+        output, samples, padded = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
         running = dict(self._scheduler.requests)
         loads = None
         if failed_blocks:
             loads = call(self._vllm.outputs.KVConnectorOutput, invalid_block_ids=set(failed_blocks))
         accepted = {
-            name: len(tokens) - (rejected or {}).get(name, 0) if NO_DRAFT not in tokens else 0
+            name: 0 if name in padded else len(tokens) - (rejected or {}).get(name, 0)
             for name, tokens in output.scheduled_spec_decode_tokens.items()
         }
         sampled = [self._next_tokens(name, accepted.get(name, 0)) if name in samples else [] for name in names]
         self._take_output(output, names, sampled, loads)
         # Those that have ended with this step, too.
         self._learn_hashes(running)
-        if self._drafts:
+        if self._drafts and self._scheduler.vllm_config.max_concurrent_batches == 1:
             drafting = self._vllm.outputs.DraftTokenIds(samples, [[DRAFT] * self._drafts for _ in samples])
             self._scheduler.update_draft_token_ids(drafting)
         return self._state()

@@ -16,7 +16,7 @@ from model.admission import Admission, Decision
 from model.composition import claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
-from model.in_flight import InFlight
+from model.in_flight import InFlight, after_rejection
 from model.loading import writes_of
 from model.lookup import look_up
 from model.plan import Chunk, Copy, Load, StepPlan, Table
@@ -121,6 +121,8 @@ class SubjectEngine:
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before, step = self.system, self.in_flight.pop(0)
         plan = with_drafts_verified(step.plan, action, texts)
+        for chunk in plan.chunks:
+            self.in_flight = [*after_rejection(tuple(self.in_flight), chunk.request, chunk.rejected)]
         worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
         return Observation(

@@ -33,6 +33,7 @@ from model.policy import Policy
 from model.release import Release, ShardedHits
 from model.request import Status
 from model.reservation import most_blocks
+from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
@@ -213,12 +214,20 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
             return Evict(label.group, rng.choice(spelled), len(label.prefix))
     if roll < 0.4:
         return Drain()
+    in_flight = system.scheduler.in_flight
     if system.configuration.steps_in_flight == 1:
         drafts = {name: request.drafts for name, request in requests.items() if request.drafts}
-        wrong = {name: rng.randint(0, most) for name, most in drafts.items()} if drafts and rng.random() < 0.7 else {}
-        return Step(rejected=tuple(RejectedDrafts(name, each) for name, each in wrong.items() if each))
-    full = len(system.scheduler.in_flight) == system.configuration.steps_in_flight
-    return Execute() if full or (system.scheduler.in_flight and rng.random() < 0.3) else Schedule()
+        return Step(rejected=_wrong_drafts(rng, drafts))
+    full = len(in_flight) == system.configuration.steps_in_flight
+    if full or (in_flight and rng.random() < 0.3):
+        return Execute(rejected=_wrong_drafts(rng, drafts_of(in_flight[0].plan)))
+    return Schedule()
+
+
+def _wrong_drafts(rng: random.Random, drafts: dict[str, int]) -> tuple[RejectedDrafts, ...]:
+    """Mostly some of the drafts are wrong; `drafts` says how many each request has."""
+    wrong = {name: rng.randint(0, most) for name, most in drafts.items()} if drafts and rng.random() < 0.7 else {}
+    return tuple(RejectedDrafts(name, each) for name, each in wrong.items() if each)
 
 
 def _contested(rng: random.Random, action: Action, configuration: Configuration, arrived: int) -> Action:

@@ -30,9 +30,10 @@ import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
+from model.internal_checkpoint import checkpoint_of
 from model.lookup import tables_at
 from model.plan import Save, StepPlan
 from model.policy import Policy
@@ -46,7 +47,7 @@ from model.worker import Worker
 from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
-from solver.soundness.stepping import Executed, Loss, end_step, lose_step
+from solver.soundness.stepping import Executed, Loss, commit_step, end_step, lose_step
 from solver.soundness.terms import BLOCK, ENTRY
 from solver.soundness.vocabulary import Entry, laws_of
 from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
@@ -61,16 +62,23 @@ DEEPEST = 20_000
 
 @attrs.define(eq=False)
 class Planned:
-    """A step in flight: what it writes and reads, what blocks show at its end, and who is freed once it has run."""
+    """A step in flight: what it writes and reads, what copies have held until it has run, what blocks show at its end,
+    and who is freed then."""
 
     writes: frozenset[int]
     reads: frozenset[int]
+    copied: Counter[int]
     shows: Callable[[int, int], bool]
     freed: list[int] = attrs.Factory(list)
 
     @property
     def as_executed(self) -> Executed:
-        return Executed(lambda block: block in self.writes, lambda block: block in self.reads, self.shows)
+        return Executed(
+            writes=lambda block: block in self.writes,
+            reads=lambda block: block in self.reads,
+            copied=lambda block: self.copied[block],
+            between=self.shows,
+        )
 
 
 @attrs.frozen
@@ -91,6 +99,7 @@ class Recorder:
         self.worker: Worker | None = None
         self.ending = False
         self.gone_back: list[tuple[int, Planned | None]] | None = None
+        self.flushed: set[Save] = set()
         self.mapped: Counter[tuple[str, str]] = Counter()
 
     # What the functions of the model do, by name; each is given the arguments and the result.
@@ -194,7 +203,9 @@ class Recorder:
             filled = any(label not in old and self._is_whole(label) for label in labels)
             for label in labels if filled else [label for label in labels if label not in old]:
                 boundary = len(label.prefix)
-                if boundary == follower.words.column_end(entry):
+                if follower.state.checkpoint(entry):
+                    follower.do("publish checkpoint", entry, block)
+                elif boundary == follower.words.column_end(entry):
                     follower.do("publish full", entry, block)
                 else:
                     follower.do("publish tail", entry, block, boundary)
@@ -209,15 +220,25 @@ class Recorder:
         if follower.status(request) == LOADED:
             follower.do("start after load", follower.number(request))
         written: dict[int, tuple[int, int]] = {}
-        groups = follower.universe.configuration.groups
+        configuration = follower.universe.configuration
         for group, table in enumerate(request.tables):
-            width = groups[group].block
-            first = column_ending_at(end, width) if groups[group].recurrent else request.computed // width
+            width = configuration.groups[group].block
+            one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
+            first = column_ending_at(end, width) if one_state else request.computed // width
             for column in range(first, columns_for(end, width)):
                 written[table[column]] = (group, column)
+        stored = checkpoint_of(configuration, request.computed, end, end)
+        checkpoints = {
+            (group, stored.column)
+            for group, table in enumerate(request.tables)
+            if stored is not None and configuration.groups[group].recurrent and table[stored.column] != NULL_BLOCK
+        }
+        written |= {request.tables[group][column]: (group, column) for group, column in checkpoints}
         choice = ChunkChoice(
             written=lambda block: block in written,
             written_in=lambda block: written.get(block, (0, 0)),
+            stored=lambda entry: (entry.group, entry.column) in checkpoints,
+            stored_at=stored.boundary if stored is not None else 0,
             wrong=False,
             misread=(0, 0),
         )
@@ -257,18 +278,35 @@ class Recorder:
         blocks = follower.universe.elements(BLOCK)
         writes = frozenset(block for block in blocks if state.changed(block))
         reads = frozenset(block for block in blocks if state.reading(block))
-        self.planned.append(Planned(writes, reads, state.last))
-        follower.do("commit step")
+        # Before anybody else loses blocks, the step has those that its copies, and earlier ones, hold until it has run.
+        until = scheduled.scheduler.in_flight[-1].freed
+        waiting = (*until, *scheduled.scheduler.copied)
+        self.planned.append(Planned(writes, reads, Counter(block for copied in until for block in copied), state.last))
+        follower.take("commit step", commit_step(state, bool(waiting)))
+        self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            column = column_ending_at(len(save.label.prefix), self._width(save.label))
-            entry = Entry(follower.universe.names[save.request], save.label.group, column)
-            follower.do("save begins", entry, save.block)
+            follower.do("save begins", self._saved_as(save), save.block)
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
                     if not follower.state.loading(follower.state.table(entry)):
                         follower.do("load begins", entry, follower.state.table(entry))
         self.compare_tables(scheduled.scheduler)
+
+    def _saved_as(self, save: Save) -> Entry:
+        """The entry of the block: in the column of what is saved, or where the request has a checkpoint of it."""
+        column = column_ending_at(len(save.label.prefix), self._width(save.label))
+        entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
+        return next(
+            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
+        )
+
+    def _flush(self, scheduled: Any) -> None:
+        """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""
+        announced = (load for admission in scheduled.admissions for load in admission.loads)
+        _, flushed = model.saving.before_step(scheduled.scheduler, scheduled.plan, announced)
+        self.saved(flushed)
+        self.flushed.update(flushed)
 
     def _referenced(self, scheduler: Any, saves: tuple[Save, ...]) -> Iterator[Save]:
         leaves = store_leaves(scheduler)
@@ -343,7 +381,7 @@ class Recorder:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
             key = self.follower.universe.label(save.label)
-            if not self.follower.state.now(save.block, key):
+            if save not in self.flushed and not self.follower.state.now(save.block, key):
                 raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
@@ -634,6 +672,7 @@ class _Around:
     def save(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def saving(worker: Any, saves: Any) -> Any:
             self.recorder.saved(saves)
+            self.recorder.flushed.difference_update(saves)
             return function(worker, saves)
 
         return saving

@@ -145,6 +145,7 @@ def test_events_apply_where_they_can_happen() -> None:
         "TRANSFERRED",
         "PEER-USED-UP",
         "STORED",
+        "WIDE-OBJECT-LOADED",
         "STORE-LOADED",
         "OBJECT-LOST",
         "JOINED-HIT",

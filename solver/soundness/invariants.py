@@ -105,15 +105,23 @@ def _needs_are_held(state: State, entry: Entry) -> Formula:
 def _passed_is_full(state: State, entry: Entry) -> Formula:
     words = state.words
     passed = z3.And(state.table(entry) != words.null, words.column_end(entry) <= state.computed(entry.request))
-    full = z3.Or(state.awaits(entry), state.filled(entry) == words.column_end(entry))
+    full = z3.Or(state.awaits(entry), state.filled(entry) == state.whole_at(entry))
     return z3.Implies(z3.And(_counts(state, entry.request), passed), full)
 
 
 def _fill_is_bounded(state: State, entry: Entry) -> Formula:
     words, filled = state.words, state.filled(entry)
-    inside = z3.And(words.column_start(entry) < filled, state.table(entry) != words.null)
+    below = z3.Or(state.checkpoint(entry), words.column_start(entry) < filled)
+    inside = z3.And(below, state.table(entry) != words.null)
     ahead = z3.Implies(state.status(entry.request) != IDLE, filled <= state.computed(entry.request))
-    return z3.And(0 <= filled, filled <= words.column_end(entry), z3.Implies(filled > 0, inside), ahead)
+    return z3.And(0 <= filled, filled <= state.whole_at(entry), z3.Implies(filled > 0, inside), ahead)
+
+
+def _checkpoint_is_behind(state: State, entry: Entry) -> Formula:
+    words = state.words
+    passed = z3.And(words.recurrent(entry.group), words.column_end(entry) <= state.computed(entry.request))
+    stored = z3.And(passed, state.filled(entry) > 0, state.status(entry.request) == RUNNING)
+    return z3.Implies(state.checkpoint(entry), stored)
 
 
 def _open_is_owned(state: State, entry: Entry, block: Term) -> Formula:
@@ -122,7 +130,7 @@ def _open_is_owned(state: State, entry: Entry, block: Term) -> Formula:
 
 
 def _is_open(state: State, entry: Entry, block: Term) -> Formula:
-    return z3.And(_names(state, entry, block), state.filled(entry) < state.words.column_end(entry))
+    return z3.And(_names(state, entry, block), state.filled(entry) < state.whole_at(entry))
 
 
 def _open_is_unhashed(state: State, entry: Entry, block: Term) -> Formula:
@@ -140,18 +148,18 @@ def _shared_is_hashed(state: State, one: Entry, other: Entry, block: Term) -> Fo
 def _hash_is_position(state: State, entry: Entry, block: Term) -> Formula:
     words, full = state.words, state.full_hash(block)
     hashed = z3.And(_names(state, entry, block), full != words.no_key, z3.Not(state.withdrawn(entry.request)))
-    return z3.Implies(hashed, full == words.key_of(entry, words.column_end(entry)))
+    return z3.Implies(hashed, full == words.key_of(entry, state.whole_at(entry)))
 
 
 def _references(state: State, block: Term) -> Formula:
     target = z3.If(state.copy_of(block) != state.words.null, 1, 0)
-    total = state.holders(block) + state.saves(block) + state.copies(block) + target
+    total = state.holders(block) + state.saves(block) + state.copies(block) + target + state.queued_copies(block)
     return z3.Implies(block != state.words.null, state.refs(block) == total)
 
 
 def _counts_are_counts(state: State, block: Term) -> Formula:
-    counts = (state.saves(block), state.copies(block), state.queued_writes(block), state.queued_reads(block))
-    return z3.And(*(count >= 0 for count in counts))
+    references = (state.saves(block), state.copies(block), state.queued_copies(block))
+    return z3.And(*(count >= 0 for count in (*references, state.queued_writes(block), state.queued_reads(block))))
 
 
 def _null_is_nothing(state: State, block: Term) -> Formula:
@@ -174,7 +182,7 @@ def _reads_see_the_rest(state: State, block: Term, key: Term) -> Formula:
 
 def _settled_is_in_memory(state: State, block: Term, key: Term) -> Formula:
     settled = z3.And(state.queued_writes(block) == 0, z3.Not(state.changed(block)))
-    return z3.Implies(settled, state.now(block, key) == state.seen(block, key))
+    return z3.Implies(z3.And(settled, state.seen(block, key)), state.now(block, key))
 
 
 def _writer_holds(state: State, block: Term) -> Formula:
@@ -324,7 +332,7 @@ INVARIANTS = (
     Invariant(
         "passed columns are full",
         "STATE-LABEL",
-        "a column that the request has passed and still names is filled to its end",
+        "a column that the request has passed and still names is filled to its end, or holds a checkpoint",
         (ENTRY,),
         _passed_is_full,
     ),
@@ -334,6 +342,13 @@ INVARIANTS = (
         "nothing is filled beyond its column or the computed tokens",
         (ENTRY,),
         _fill_is_bounded,
+    ),
+    Invariant(
+        "checkpoint is behind",
+        "STATE-LABEL",
+        "a checkpoint is a state, in a column that its request has passed",
+        (ENTRY,),
+        _checkpoint_is_behind,
     ),
     Invariant(
         "open is owned",
@@ -359,14 +374,14 @@ INVARIANTS = (
     Invariant(
         "hash is position",
         "OWN-EXCLUSIVE",
-        "who holds a cached block holds it where its hash says",
+        "who holds a cached block holds it where its hash says, or as the checkpoint that it is",
         (ENTRY, BLOCK),
         _hash_is_position,
     ),
     Invariant(
         "references",
         "OWN-LEAK",
-        "references are the holders, the pending saves and the copies of this step",
+        "references are the holders, the pending saves and the copies of this step and of those that wait to run",
         (BLOCK,),
         _references,
     ),
@@ -388,7 +403,7 @@ INVARIANTS = (
     Invariant(
         "settled is in memory",
         "STATE-VISIBLE",
-        "what no planned step writes is in memory",
+        "what reads see of a block that no planned step writes is in memory",
         (BLOCK, KEY),
         _settled_is_in_memory,
     ),

@@ -18,12 +18,15 @@ from solver.soundness.vocabulary import BLOCK_SORT, GROUP_SORT, Entry, Formula, 
 class ChunkChoice:
     """What a chunk of a request does, as far as its end does not say it.
 
-    `written` says which blocks its forward writes and `written_in` in which group and column; `wrong` that it reads
-    something wrong, and `misread` in which group and column.
+    `written` says which blocks its forward writes and `written_in` in which group and column; `stored` in which entries
+    it stores one more state, that at `stored_at` tokens; `wrong` that it reads something wrong, and `misread` in which
+    group and column.
     """
 
     written: Callable[[Term], Formula]
     written_in: Callable[[Term], tuple[Term, Term]]
+    stored: Callable[[Entry], Formula]
+    stored_at: Term
     wrong: Formula
     misread: tuple[Term, Term]
 
@@ -31,16 +34,21 @@ class ChunkChoice:
 def arbitrary_choice() -> ChunkChoice:
     group = z3.Function("the chunk writes it in group", BLOCK_SORT, GROUP_SORT)
     column = z3.Function("the chunk writes it in column", BLOCK_SORT, z3.IntSort())
+    stored = z3.Function("the chunk stores a state in", GROUP_SORT, z3.IntSort(), z3.BoolSort())
     return ChunkChoice(
         written=z3.Function("the chunk writes", BLOCK_SORT, z3.BoolSort()),
         written_in=lambda block: (group(block), column(block)),
+        stored=lambda entry: stored(entry.group, entry.column),
+        stored_at=z3.Int("the chunk stores the state at"),
         wrong=z3.Bool("the chunk reads something wrong"),
         misread=(z3.Const("misread group", GROUP_SORT), z3.Int("misread column")),
     )
 
 
 def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None = None) -> Transition:
-    """The chunk's writes are right if all its reads are; a recurrent state moves, attention grows.
+    """The chunk's writes are right if all its reads are; a recurrent state moves, attention grows. Where every state is
+    kept, each column that the chunk fills gets the state at its end, and the last one the state of the chunk's end.
+    Elsewhere a chunk can store one more state on its way, a checkpoint, in a column that it passes.
 
     Attention writes of a step precede its reads, recurrent reads precede its writes.
     """
@@ -51,43 +59,61 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         column_end, column_start = words.column_end(entry), words.column_start(entry)
         state_here = words.ending(entry.group, end) == entry.column
         tokens_here = z3.And(column_start < end, column_end > begin)
-        kind = z3.If(words.recurrent(entry.group), state_here, tokens_here)
+        one_state = z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
+        kind = z3.If(one_state, state_here, tokens_here)
         return z3.And(entry.request == request, kind)
+
+    def stores(entry: Entry) -> Formula:
+        return z3.And(entry.request == request, choice.stored(entry))
+
+    def is_output(entry: Entry) -> Formula:
+        return z3.Or(target(entry), stores(entry))
+
+    def upto(entry: Entry) -> Term:
+        return z3.If(stores(entry), choice.stored_at, words.upto(entry, end))
 
     def written_as(block: Term) -> Entry:
         return Entry(request, *choice.written_in(block))
 
     def is_written(entry: Entry, block: Term) -> Formula:
-        return z3.Implies(z3.And(target(entry), state.table(entry) == block), written(block))
+        return z3.Implies(z3.And(is_output(entry), state.table(entry) == block), written(block))
 
     def is_target(block: Term) -> Formula:
         entry = written_as(block)
-        return z3.Implies(written(block), z3.And(target(entry), state.table(entry) == block))
+        return z3.Implies(written(block), z3.And(is_output(entry), state.table(entry) == block))
 
     misread = Entry(request, *choice.misread)
     bad = z3.And(begin > 0, words.sees_entry(misread, begin), reads_badly(state, misread, begin))
 
     def shown(block: Term, key: Term) -> Formula:
         entry = written_as(block)
-        made = z3.And(z3.Not(choice.wrong), words.shows(entry, words.upto(entry, end), key))
+        made = z3.And(z3.Not(choice.wrong), words.shows(entry, upto(entry), key))
         kept = z3.And(z3.Not(words.recurrent(entry.group)), state.last(block, key), words.extent(key) <= begin)
         return z3.If(written(block), z3.Or(made, kept), state.last(block, key))
 
     def room(entry: Entry) -> Formula:
-        return z3.Implies(target(entry), state.table(entry) != words.null)
+        return z3.Implies(is_output(entry), state.table(entry) != words.null)
 
     def unhashed(entry: Entry) -> Formula:
         block = state.table(entry)
         none = z3.And(state.full_hash(block) == words.no_key, state.tail_hash(block) == words.no_key)
-        return z3.Implies(z3.And(target(entry), words.recurrent(entry.group)), none)
+        return z3.Implies(z3.And(is_output(entry), words.recurrent(entry.group)), none)
+
+    def stores_in_passing(entry: Entry) -> Formula:
+        one_state = z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
+        passed = z3.And(begin <= words.column_start(entry), words.column_end(entry) < end)
+        return z3.Implies(stores(entry), z3.And(one_state, passed))
+
+    def stores_what_it_passes(entry: Entry) -> Formula:
+        return z3.Implies(stores(entry), z3.And(begin < choice.stored_at, choice.stored_at < end))
 
     def stays_in_column(entry: Entry) -> Formula:
         half_way = z3.And(words.ending(entry.group, begin) == entry.column, begin < words.column_end(entry), begin > 0)
-        own = z3.And(entry.request == request, words.recurrent(entry.group))
+        own = z3.And(entry.request == request, words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
         return z3.Implies(z3.And(own, half_way), end <= words.column_end(entry))
 
     def skipped_is_null(entry: Entry) -> Formula:
-        skipped = z3.And(begin <= words.column_start(entry), words.column_end(entry) <= end, z3.Not(target(entry)))
+        skipped = z3.And(begin <= words.column_start(entry), words.column_end(entry) <= end, z3.Not(is_output(entry)))
         own = z3.And(entry.request == request, words.recurrent(entry.group))
         return z3.Implies(z3.And(own, skipped), state.table(entry) == words.null)
 
@@ -99,6 +125,8 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         Universal("a state that is cached is not overwritten", (ENTRY,), unhashed),
         Universal("a chunk does not leave its column half-way", (ENTRY,), stays_in_column),
         Universal("columns that a chunk skips are null", (ENTRY,), skipped_is_null),
+        Universal("a checkpoint lies in a column that the chunk passes", (ENTRY,), stores_in_passing),
+        Universal("a checkpoint is a state that the chunk passes", (ENTRY,), stores_what_it_passes),
     )
     choices = (
         Universal("the chunk writes where its tokens end", (ENTRY, BLOCK), is_written),
@@ -107,7 +135,7 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
     )
 
     def filled(entry: Entry) -> Term:
-        return z3.If(target(entry), words.upto(entry, end), state.filled(entry))
+        return z3.If(is_output(entry), upto(entry), state.filled(entry))
 
     def writer_entry(block: Term) -> Entry:
         old, new = state.writer_entry(block), written_as(block)
@@ -125,11 +153,12 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         writer_entry=writer_entry,
         reading=lambda b: z3.Or(state.reading(b), state.held(request, b) >= 1),
         filled=filled,
+        checkpoint=lambda e: z3.Or(state.checkpoint(e), stores(e)),
         computed=at(state.computed, request, end),
         since=at(state.since, request, begin),
         in_step=at(state.in_step, request, z3.BoolVal(True)),
     )
-    terms = {ENTRY: (misread,), BLOCK: (state.table(misread),), BOUNDARY: (begin,)}
+    terms = {ENTRY: (misread,), BLOCK: (state.table(misread),), BOUNDARY: (begin, choice.stored_at)}
     return Transition(guards, after, choices, terms, entries_of=lambda block: (written_as(block),))
 
 
@@ -152,6 +181,7 @@ def publish_full(state: State, entry: Entry, block: Term) -> Transition:
         guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.withdrawn(request)))),
         guard("the column's tokens are computed", words.column_end(entry) <= state.computed(request)),
         guard("the block has no full hash", state.full_hash(block) == words.no_key),
+        guard("the column has no checkpoint", z3.Not(state.checkpoint(entry))),
         sought_by_nobody(state, block),
     )
     key = words.key_of(entry, words.column_end(entry))
@@ -162,6 +192,28 @@ def publish_full(state: State, entry: Entry, block: Term) -> Transition:
         fresh_full=at(state.fresh_full, block, state.changed(block)),
     )
     return Transition(guards, after, terms={KEY: (key,)})
+
+
+def publish_checkpoint(state: State, entry: Entry, block: Term) -> Transition:
+    """For its own boundary, be that the end of a block or inside one."""
+    words, boundary = state.words, state.filled(entry)
+    runs = z3.And(state.status(entry.request) == RUNNING, z3.Not(state.withdrawn(entry.request)))
+    guards = (
+        guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
+        guard("the request runs", runs),
+        guard("the column has a checkpoint", state.checkpoint(entry)),
+        guard("the block has no full hash", state.full_hash(block) == words.no_key),
+        sought_by_nobody(state, block),
+    )
+    key, whole = words.key_of(entry, boundary), words.end(entry.group, words.ending(entry.group, boundary)) == boundary
+    after = attrs.evolve(
+        state,
+        full_hash=at(state.full_hash, block, z3.If(whole, key, words.no_key)),
+        tail_hash=at(state.tail_hash, block, z3.If(whole, words.no_key, key)),
+        fresh_full=at(state.fresh_full, block, state.changed(block)),
+        fresh_tail=at(state.fresh_tail, block, state.changed(block)),
+    )
+    return Transition(guards, after, terms={BOUNDARY: (boundary,), KEY: (key,)})
 
 
 def publish_tail(state: State, entry: Entry, block: Term, boundary: Term) -> Transition:
@@ -282,13 +334,18 @@ def retire(state: State, entry: Entry, block: Term) -> Transition:
         guard("no later token reads it", unseen),
     )
     after = state.with_table((entry, words.null)).with_refs((block, -1))
-    after = attrs.evolve(after, filled=at_entry(state.filled, entry, z3.IntVal(0)))
+    after = attrs.evolve(
+        after,
+        filled=at_entry(state.filled, entry, z3.IntVal(0)),
+        checkpoint=at_entry(state.checkpoint, entry, z3.BoolVal(False)),
+    )
     return Transition(guards, after, terms={BOUNDARY: (computed,)})
 
 
 ACTIONS = (
     Action("forward chunk", (REQUEST, BOUNDARY), forward, "schedule, execute_model, preprocess_mamba"),
     Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
+    Action("publish checkpoint", (ENTRY, BLOCK), publish_checkpoint, "cache_blocks with prefill checkpoints"),
     Action("publish tail", (ENTRY, BLOCK, BOUNDARY), publish_tail, "_cache_partial_tail_block"),
     Action("copy for reader", (ENTRY, BLOCK, BLOCK), copy_for_reader, "_apply_cow"),
     Action("copy for producer", (ENTRY, BLOCK, BLOCK), copy_for_producer, "BlockPool.move_block_hashes"),

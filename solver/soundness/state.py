@@ -33,10 +33,12 @@ class State:
     tail. `fresh_full` and `fresh_tail` mark those published by the step under construction. `changed`: this step writes
     the block; `writer` is the request whose forward does, as `writer_entry`. `reading`: this step reads it.
     `queued_writes` and `queued_reads` count committed steps that will. `copies` counts this step's copies out of it,
-    `copy_of` is the block that this step copies into it. `saves` counts pending saves, for `saved_key`. `loading`: an
+    `copy_of` is the block that this step copies into it; `queued_copies` counts the references that copies of committed
+    steps still hold. `saves` counts pending saves, for `saved_key`. `loading`: an
     asynchronous load is writing it, for `loader`.
 
     `filled` is the boundary up to which the entry's block was made what its request needs; `awaits`: a load will.
+    `checkpoint`: the block holds the state at `filled`, which a chunk stored on its way, in whatever column.
     `found` is the block that an outstanding lookup found for the entry, at boundary `found_at`. `computed` counts
     tokens whose steps are planned; `since` is where the request's chunk of this step starts. `withdrawn`: what the
     request holds counts for nothing. `holders` and `held` are how many entries, of all or of one request, name a block;
@@ -60,6 +62,7 @@ class State:
     queued_reads: OfBlock
     copies: OfBlock
     copy_of: OfBlock
+    queued_copies: OfBlock
     saves: OfBlock
     saved_key: OfBlock
     loading: OfBlock
@@ -67,6 +70,7 @@ class State:
     table: OfEntry
     filled: OfEntry
     awaits: OfEntry
+    checkpoint: OfEntry
     found: OfEntry
     found_at: OfEntry
     status: OfRequest
@@ -76,6 +80,10 @@ class State:
     withdrawn: OfRequest
     holders: OfBlock
     held: Callable[[Term, Term], Any]
+
+    def whole_at(self, entry: Entry) -> Any:
+        """Boundary at which the entry's block is full: the end of its column, or that of the checkpoint in it."""
+        return z3.If(self.checkpoint(entry), self.filled(entry), self.words.column_end(entry))
 
     def with_table(self, *changes: tuple[Entry, Term]) -> State:
         """The state with entries naming other blocks, one after another; how often blocks are named follows."""
@@ -116,6 +124,7 @@ class State:
             table=lambda e: z3.If(e.request == request, self.words.null, self.table(e)),
             filled=emptied(self.filled, z3.IntVal(0)),
             awaits=emptied(self.awaits, z3.BoolVal(False)),
+            checkpoint=emptied(self.checkpoint, z3.BoolVal(False)),
             refs=lambda b: refs(b) - held(request, b),
             holders=lambda b: holders(b) - held(request, b),
             held=lambda r, b: z3.If(r == request, 0, held(r, b)),
@@ -175,6 +184,7 @@ def symbolic_state(words: Vocabulary) -> State:
         queued_reads=of("queued reads", *block, number),
         copies=of("copies out of", *block, number),
         copy_of=of("copied from", *block, BLOCK_SORT),
+        queued_copies=of("held by queued copies", *block, number),
         saves=of("pending saves", *block, number),
         saved_key=of("saved key", *block, KEY_SORT),
         loading=of("loading", *block, truth),
@@ -182,6 +192,7 @@ def symbolic_state(words: Vocabulary) -> State:
         table=of_entry("table", BLOCK_SORT),
         filled=of_entry("filled up to", number),
         awaits=of_entry("awaits a load", truth),
+        checkpoint=of_entry("holds a checkpoint", truth),
         found=of_entry("found", BLOCK_SORT),
         found_at=of_entry("found at", number),
         status=of("status", *request, number),
@@ -252,6 +263,7 @@ def initial_state(words: Vocabulary) -> State:
         queued_reads=lambda _: zero,
         copies=lambda _: zero,
         copy_of=lambda _: words.null,
+        queued_copies=lambda _: zero,
         saves=lambda _: zero,
         saved_key=lambda _: words.no_key,
         loading=lambda _: no,
@@ -259,6 +271,7 @@ def initial_state(words: Vocabulary) -> State:
         table=lambda _: words.null,
         filled=lambda _: zero,
         awaits=lambda _: no,
+        checkpoint=lambda _: no,
         found=lambda _: words.null,
         found_at=lambda _: zero,
         status=lambda _: z3.IntVal(IDLE),
@@ -274,10 +287,10 @@ def initial_state(words: Vocabulary) -> State:
 FIELDS = {
     (BLOCK,): (
         *("refs", "full_hash", "tail_hash", "fresh_full", "fresh_tail", "changed", "reading", "writer", "loading"),
-        *("queued_writes", "queued_reads", "copies", "copy_of", "saves", "saved_key"),
+        *("queued_writes", "queued_reads", "queued_copies", "copies", "copy_of", "saves", "saved_key"),
     ),
     (BLOCK, KEY): ("now", "seen", "last"),
-    (ENTRY,): ("table", "filled", "awaits", "found", "found_at"),
+    (ENTRY,): ("table", "filled", "awaits", "checkpoint", "found", "found_at"),
     (REQUEST,): ("status", "computed", "since", "in_step", "withdrawn"),
 }
 """Kinds of argument -> fields of a state, but for the derived counts and for which entry writes or loads a block."""
