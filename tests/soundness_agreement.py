@@ -257,6 +257,8 @@ class Recorder:
         until = next((step for old, new, step in pairs if old.freed != new.freed), None)
         if self.gone_back is not None:
             self.gone_back.append((number, until))
+        elif self.follower.state.in_step(number):
+            self.follower.do("preempt in step", number)
         elif until is None and self.follower.status(request) != IDLE:
             self.follower.do("free", number)
         if until is not None:
@@ -285,7 +287,7 @@ class Recorder:
         follower.take("commit step", commit_step(state, bool(waiting)))
         self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            follower.do("save begins", self._saved_as(save), save.block)
+            follower.do("save begins", self._saved_as(save), save.blocks[-1])
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
@@ -298,7 +300,7 @@ class Recorder:
         column = column_ending_at(len(save.label.prefix), self._width(save.label))
         entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
         return next(
-            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
+            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.blocks[-1]), entry
         )
 
     def _flush(self, scheduled: Any) -> None:
@@ -335,7 +337,7 @@ class Recorder:
             return
         for save in self._referenced(before, plan.saves):
             if save.request in recovered.rolled_back:
-                follower.do("save ends", save.block)
+                follower.do("save ends", save.blocks[-1])
         state = follower.state
         spoilt = self._spoilt(before, after)
         kept = {number for number, until in gone_back if until is not None}
@@ -381,13 +383,13 @@ class Recorder:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
             key = self.follower.universe.label(save.label)
-            if save not in self.flushed and not self.follower.state.now(save.block, key):
-                raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
+            if save not in self.flushed and not self.follower.state.now(save.blocks[-1], key):
+                raise Disagreement(f"block {save.blocks[-1]} is saved for {save.label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
         for save in self._referenced(scheduler, saves):
             if save in scheduler.stores[save.leaf].pending:
-                self.follower.do("save ends", save.block)
+                self.follower.do("save ends", save.blocks[-1])
 
     @contextlib.contextmanager
     def mapping(self, name: str) -> Iterator[None]:
