@@ -393,10 +393,8 @@ def _check(configuration: Configuration) -> None:
             f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
             "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
         )
-    if configuration.drafts and not plain_states:
-        raise UnsupportedConfiguration(
-            "drafts with states in every block or internal checkpoints; use one without the other"
-        )
+    if configuration.drafts and configuration.state_mode is StateMode.ALL:
+        raise UnsupportedConfiguration("drafts with states in every block; use one without the other")
     if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
         raise UnsupportedConfiguration(
             f"{configuration.drafts} drafts and Mamba blocks of {configuration.mamba_block} tokens: one step may pass "

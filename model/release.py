@@ -296,6 +296,17 @@ class CheckpointStart(enum.Enum):
     """Only from the end of a block (0.29)."""
 
 
+class UnreservedCheckpoint(enum.Enum):
+    """What the worker does with a checkpoint for which no block was reserved, as sparse retention has it for all but
+    the last chunk of a prefill (`compute_mamba_prefill_checkpoints`)."""
+
+    STORED_ALL_THE_SAME = "stored_all_the_same"
+    """It stores it in the block that its table has in that column: perhaps a scratch block that has moved on since, of
+    which its table, which only grows, keeps the old place as well (0.31 to 0.33)."""
+    LEFT_OUT = "left_out"
+    """Nothing (no release; a repair)."""
+
+
 class ReplayBoundaries(enum.Enum):
     """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
 
@@ -443,6 +454,7 @@ class Release:
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
     state_writes: StateWrites = StateWrites.EVERY_BLOCK
     checkpoint_start: CheckpointStart = CheckpointStart.HASH_BOUNDARY
+    unreserved_checkpoint: UnreservedCheckpoint = UnreservedCheckpoint.STORED_ALL_THE_SAME
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
@@ -457,6 +469,7 @@ REPAIRED = attrs.evolve(
     shared_tail=SharedTail.NEXT_STEP,
     checkpoint_start=CheckpointStart.BLOCK_BOUNDARY,
     preempted_chunk=PreemptedChunk.WITHDRAWN,
+    unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT,
 )
 """The newest release without what is known to be wrong in the rules beside its policy (docs/findings)."""
 

@@ -30,7 +30,7 @@ from model.release import (
     WaitingOrder,
 )
 from model.request import Request, Status
-from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
+from model.reservation import Allotment, Need, Others, ReservationTooLow, allotment, estimated
 from model.scheduler import Scheduler, fenced, fences, in_turn, next_in_turn, preempt, to_preempt, without
 from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
@@ -321,7 +321,7 @@ class Step:
                 self._batch,
                 self.hidden_states,
                 self.being_written,
-                self.scheduler.requests.values(),
+                self._others,
                 stores,
             )
         except EngineAssertion as broken:
@@ -345,6 +345,12 @@ class Step:
     def _batch(self) -> Batch:
         """What the step can still do for a request that waits."""
         return Batch(self.budget, runs=self.ran, prefills=self.prefills)
+
+    @property
+    def _others(self) -> Others:
+        """All requests, each with how far it was computed when the step began (`_request_remaining_blocks`)."""
+        ran = {chunk.request: chunk.count for chunk in self.chunks}
+        return [(each, each.computed - ran.get(name, 0)) for name, each in self.scheduler.requests.items()]
 
     @property
     def _reserves(self) -> bool:
@@ -383,6 +389,7 @@ class Step:
             drafts=drafts,
             rejected=min(drafts, padding),
             rerun=max(0, min(count, request.rerun_to - request.computed)),
+            reserves=request.checkpoint is not None,
         )
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)

@@ -25,7 +25,8 @@ class Feature(enum.Enum):
     EVERY_STATE = "every state"
     """Recurrent states may be written at the end of every block."""
     INTERNAL_CHECKPOINT = "internal checkpoints"
-    """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
+    """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`,
+    `UnreservedCheckpoint`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""
     SPECULATION = "speculative decoding"

@@ -119,7 +119,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         configuration = data.draw(drawn)
         rules = campaign.release
         if configuration.checkpoint_alignment is not None:
-            rules = attrs.evolve(rules, checkpoint_start=configuration.release.checkpoint_start)
+            own = configuration.release
+            rules = attrs.evolve(
+                rules, checkpoint_start=own.checkpoint_start, unreserved_checkpoint=own.unreserved_checkpoint
+            )
         configuration = attrs.evolve(configuration, release=rules)
         if campaign.connector is not None:
             configuration = attrs.evolve(configuration, connector=campaign.connector)

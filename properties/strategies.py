@@ -17,7 +17,7 @@ from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, Scheduling, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import Counting, PeerRules
-from model.release import NEWEST, CheckpointStart
+from model.release import NEWEST, CheckpointStart, UnreservedCheckpoint
 from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
@@ -178,8 +178,13 @@ def configurations(
     if steps == 1 and Feature.EVERY_STATE in features and whole and draw(st.booleans()):
         scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
     elif steps == 1 and Feature.INTERNAL_CHECKPOINT in features and draw(st.booleans()):
-        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
-        rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on, nor, with drafts, where no
+        # block is reserved.
+        rules = attrs.evolve(
+            NEWEST,
+            checkpoint_start=CheckpointStart.BLOCK_BOUNDARY,
+            unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT,
+        )
         scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
     if Feature.AUXILIARY_OUTPUTS in features:
         scratch = attrs.evolve(scratch, auxiliary_outputs=not draw(_MOSTLY))
@@ -192,7 +197,7 @@ def configurations(
         scratch = attrs.evolve(scratch, scheduling=Scheduling.PRIORITY)
     if Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
         most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
-        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        verified = draw(st.integers(0, most))
         scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,

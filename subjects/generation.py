@@ -30,7 +30,7 @@ from model.configuration import Configuration, Eviction, Group, GroupKind, Sched
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import Release, ShardedHits
+from model.release import PromptTail, Release, ShardedHits
 from model.request import Status
 from model.reservation import most_blocks
 from model.speculation import drafts_of
@@ -155,6 +155,9 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
+    from_032 = varied.release.prompt_tail is PromptTail.BELOW_LAST_TOKEN
+    if Feature.INTERNAL_CHECKPOINT in features and varied.mamba_block and from_032 and steps == 1:
+        varied = attrs.evolve(varied, checkpoint_alignment=rng.choice([unit, unit, 1, 2 * unit]))
     if Feature.SPECULATION in features:
         drafts = min(rng.choice([1, 2, 3]), (varied.mamba_block or 4) - 1)
         varied = attrs.evolve(varied, drafts=drafts, budget=max(varied.budget, 1 + drafts))

@@ -300,7 +300,8 @@ class Recorder:
         column = column_ending_at(len(save.label.prefix), self._width(save.label))
         entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
         return next(
-            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.blocks[-1]), entry
+            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.blocks[-1]),
+            entry,
         )
 
     def _flush(self, scheduled: Any) -> None:
