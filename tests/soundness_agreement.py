@@ -281,6 +281,8 @@ class Recorder:
         until = next((step for old, new, step in pairs if old.freed != new.freed), None)
         if self.gone_back is not None:
             self.gone_back.append((number, until))
+        elif self.follower.state.in_step(number):
+            self.follower.do("preempt in step", number)
         elif until is None and self.follower.status(request) != IDLE:
             self.follower.do("free", number)
         if until is not None:
