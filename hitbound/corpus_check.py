@@ -21,7 +21,7 @@ from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS
 from properties.policy_guard import PolicyLoops
 from properties.replay import Replay, replay
-from properties.requirements import is_required
+from properties.requirements import concerns, is_required
 from properties.trace_document import read_trace
 from properties.verdict import REQUIRED_CELL, Result, Verdict
 
@@ -89,7 +89,7 @@ def check_folder(policy: Policy, folder: Path) -> tuple[Result, ...]:
         expected = expectation_of(trace, policy)
         broken = [(EXPECTATION, difference) for difference in unmet(expected, replayed)] if expected else []
         if expected is None:
-            broken = [(violation.property, violation.message) for violation in replayed.violations]
+            broken = _violations(policy, replayed)
         for property, reason in dict(reversed(broken)).items():
             violated = _violated(trace, policy, replayed, property, f"{path}: {reason}")
             results.append(attrs.evolve(violated, cell=None))
@@ -108,8 +108,13 @@ def _broken(trace: Trace, policy: Policy, replayed: Replay) -> list[tuple[str, s
     expected = expectation_of(trace, policy)
     broken = [(EXPECTATION, difference) for difference in unmet(expected, replayed)] if expected else []
     if _in_required_cell(trace.configuration):
-        broken += [(violation.property, violation.message) for violation in replayed.violations]
+        broken += _violations(policy, replayed)
     return broken
+
+
+def _violations(policy: Policy, replayed: Replay) -> list[tuple[str, str]]:
+    """Property and message of each violation that is one of the policy."""
+    return [(each.property, each.message) for each in replayed.violations if concerns(policy, each.case)]
 
 
 def _in_required_cell(configuration: Configuration) -> bool:

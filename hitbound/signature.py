@@ -13,7 +13,8 @@ def signature_of(result: Result, replayed: Replay) -> str:
     decisions = [decision for observation in replayed.observations for decision in observation.decisions]
     if decisions:
         parts += _decision_parts(decisions[-1])
-    others = sorted({violation.property for violation in replayed.violations} - {result.property})
+    # Whatever else could have been reached says nothing of how it went wrong.
+    others = sorted({violation.property for violation in replayed.violations} - {result.property, "REACH"})
     if others:
         parts.append(f"with {', '.join(others)}")
     return "; ".join(parts)

@@ -81,6 +81,21 @@ def before_step(scheduler: Scheduler, plan: StepPlan, announced: Iterable[Load])
     return done(scheduler, tuple(flushed)), tuple(flushed)
 
 
+def before_load(
+    scheduler: Scheduler, blocks: Collection[int], loads: Iterable[Load]
+) -> tuple[Scheduler, tuple[Save, ...]]:
+    """Asynchronous loads write `blocks` while the step that announced them is in flight. What that step is to save of
+    these blocks is saved before: the worker sees to it before it begins a load (`handle_preemptions` comes before
+    `start_load_kv`)."""
+    loads = tuple(loads)
+    flushed: tuple[Save, ...] = ()
+    for step in scheduler.in_flight:
+        taken = tuple(block for block in step.plan.taken if block in blocks)
+        scheduler, saves = before_step(scheduler, StepPlan(taken=taken), loads)
+        flushed += saves
+    return scheduler, flushed
+
+
 def announce(
     scheduler: Scheduler, saves: Iterable[Save], undone: Collection[str]
 ) -> tuple[Scheduler, tuple[Save, ...]]:

@@ -71,8 +71,8 @@ class Observation:
     not written yet, whose connector did not know (`asked_again`), and that were preempted, and in `allotments` the
     blocks that were estimated and taken for requests. Where one was executed: its plan, its execution, the admissions
     that it `started`, the requests that a failed load rolled back, and the saves: those that were `flushed` before the
-    step wrote anything, and those `saved` after it, or by the action. With several steps in flight these are different
-    actions.
+    step, or a load, wrote anything, and those `saved` after it, or by the action. With several steps in flight these
+    are different actions.
     """
 
     action: Action
@@ -129,7 +129,8 @@ def apply(system: System, policy: Policy, action: Action) -> tuple[System, tuple
             scheduler, worker = evict_object(system.scheduler, system.worker, system.texts, action)
             after = evolve(system, scheduler=scheduler, worker=worker)
         case EndLoad():
-            after = _end_load(system, action)
+            after, flushed = _end_load(system, action)
+            return after, (Observation(action, system, after, flushed=flushed),)
         case Abort():
             _request(system, action.request)
             after = evolve(system, scheduler=scheduling.abort(system.scheduler, action.request))
@@ -310,7 +311,7 @@ def _end_saves(system: System, action: EndSaves) -> tuple[System, tuple[Save, ..
     return evolve(system, scheduler=scheduler, worker=worker), store.pending
 
 
-def _end_load(system: System, action: EndLoad) -> System:
+def _end_load(system: System, action: EndLoad) -> tuple[System, tuple[Save, ...]]:
     request = system.scheduler.requests.get(action.request)
     if request is None or request.status not in (Status.LOADING, Status.ABORTED_LOADING):
         raise IllegalAction(f"request {action.request!r} has no load under way")
@@ -321,17 +322,17 @@ def _end_load(system: System, action: EndLoad) -> System:
         if load.leaf.store is None or load.leaf.store.missing_object is MissingObject.LOAD_FAILS:
             raise IllegalAction(f"the load of {action.request!r} cannot succeed: an object that it fetches is gone")
         promised = f"{load.leaf.name} promised [{load.start}, {load.end}) to {action.request}, and objects are gone"
-        return evolve(system, assertion=promised)
-    worker = system.worker
-    written: set[int] = set()
+        return evolve(system, assertion=promised), ()
+    ended = [evolve(load, fails=not action.succeeded) for load in request.loads]
+    written = {write.block for load in ended for write in writes_of(system.configuration, load, system.worker.objects)}
+    scheduler, flushed = saving.before_load(system.scheduler, written, request.loads)
+    worker = working.save(system.worker, flushed)
     for load in request.loads:
         worker = working.end_load(system.configuration, worker, load, action.succeeded)
-        ended = evolve(load, fails=not action.succeeded)
-        written.update(write.block for write in writes_of(system.configuration, ended, worker.objects))
-    scheduler = scheduling.end_load(system.scheduler, action.request, action.succeeded)
+    scheduler = scheduling.end_load(scheduler, action.request, action.succeeded)
     # The step that announced the load may still be in flight: it does not wipe what is loaded by then.
     in_flight = tuple(step.without_wiping(written) for step in scheduler.in_flight)
-    return evolve(system, scheduler=evolve(scheduler, in_flight=in_flight), worker=worker)
+    return evolve(system, scheduler=evolve(scheduler, in_flight=in_flight), worker=worker), flushed
 
 
 def _preempt_last(system: System) -> System:

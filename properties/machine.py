@@ -44,6 +44,7 @@ from properties.invariant import Violation
 from properties.invariants.content import mislabelled, mislabelled_saves
 from properties.judge import events, violations
 from properties.policy_guard import PolicyRaised
+from properties.requirements import concerns
 from properties.strategies import answers, configurations, cut, longest_text, most_output, prompts
 from properties.twin import TwinState, disagreement, end_load, execute, forget, new_twin, save
 from properties.verdict import Case, Cell
@@ -156,7 +157,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _note(self, violation: Violation) -> None:
         """Keep the run so far as an example of what it violates."""
         assert self.configuration is not None
-        if self.campaign.says not in violation.message:
+        if self.campaign.says not in violation.message or not concerns(self.campaign.policy, violation.case):
             return
         examples = self.campaign.found.setdefault((violation.property, violation.case), [])
         if len(examples) < EXAMPLES:
@@ -165,11 +166,11 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     def _follow(self, observation: Observation) -> None:
         """The numeric twin does the same; it must differ from a run without a cache exactly where a read was bad."""
         configuration = observation.after.configuration
+        self.twin = save(self.twin, observation.flushed)
         if isinstance(observation.action, EndLoad) and not observation.after.assertion:
             for load in observation.before.scheduler.requests[observation.action.request].loads:
                 self.twin = end_load(configuration, self.twin, load, observation.action.succeeded)
         if observation.plan is not None and observation.execution is not None:
-            self.twin = save(self.twin, observation.flushed)
             self.twin, outputs = execute(configuration, self.twin, observation.plan)
             flagged = {read.request for read in observation.execution.bad_reads}
             differences = disagreement(configuration, observation.plan, outputs, flagged)

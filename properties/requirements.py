@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import attrs
 
+from model.policies.vllm import ERAS
 from model.policy import Policy
 from model.release import NEWEST, Release
 from properties.catalogue import INVARIANTS
 from properties.invariant import Kind
-from properties.verdict import REQUIRED_CELL, Cell, Result
+from properties.verdict import REQUIRED_CELL, Case, Cell, Result
 
 
 def required_cells(policy: Policy) -> tuple[Cell, ...]:
@@ -21,6 +22,12 @@ def is_required(property: str) -> bool:
     """Whether a violation of `property` in a required cell counts: of everything but the protocol, and how far hits
     reach. A hit that could be longer costs time, not truth; what a policy promises of it, `at_least` says."""
     return property not in INVARIANTS or not (INVARIANTS[property].kind is Kind.PROTOCOL or property == "REACH")
+
+
+def concerns(policy: Policy, case: Case | None) -> bool:
+    """Whether a violation in `case` is one of the policy. What the rules of a release miss under any policy is a
+    violation of that release; to `reference`, or a policy of the user's, it says nothing."""
+    return case is not Case.RELEASE or policy.name.removeprefix("vllm-") in ERAS
 
 
 def about(base: Result, property: str) -> Result:

@@ -30,10 +30,13 @@ class Verdict(enum.Enum):
 
 
 class Case(enum.Enum):
-    """Whether an admission takes its boundary from the local cache alone (E = 0) or with external tokens (E > 0)."""
+    """Whether an admission takes its boundary from the local cache alone (E = 0) or with external tokens (E > 0); or
+    that no policy can do better, for what the rules of the release keep and find of a prefix is less than they could.
+    """
 
     LOCAL = "E = 0"
     EXTERNAL = "E > 0"
+    RELEASE = "by the rules of the release"
 
 
 @attrs.frozen

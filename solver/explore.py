@@ -18,7 +18,7 @@ from model.policy import Policy
 from model.trace import Expectation, Trace
 from properties.catalogue import EVENTS, INVARIANTS, Setting, Status, applicable_events
 from properties.replay import replay
-from properties.requirements import about
+from properties.requirements import about, concerns
 from properties.verdict import Cell, Result, Verdict
 from solver.checkpoint import read_checkpoint, write_checkpoint
 from solver.codec import CodecFault
@@ -109,6 +109,8 @@ def results_of(search: Search, policy: Policy, *, asked_for: bool = False) -> tu
 def _violated(base: Result, search: Search, policy: Policy) -> Iterator[Result]:
     for signature, (state, number) in search.reached.violations.items():
         property, case = signature
+        if not concerns(policy, case):
+            continue
         found = attrs.evolve(about(base, property), case=case)
         trace = _trace(search, policy, signature, (*search.path(state), number))
         if trace is None:

@@ -30,7 +30,7 @@ import model.step
 import model.system
 import model.worker
 from model.actions import Action, Evict, Reset
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
 from model.lookup import tables_at
@@ -46,7 +46,7 @@ from model.worker import Worker
 from solver.soundness.invariants import INVARIANTS
 from solver.soundness.running import ChunkChoice, forward
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING, cardinality_laws
-from solver.soundness.stepping import Executed, Loss, end_step, lose_step
+from solver.soundness.stepping import Executed, Loss, commit_step, end_step, lose_step
 from solver.soundness.terms import BLOCK, ENTRY
 from solver.soundness.vocabulary import Entry, laws_of
 from tests.soundness_follower import ENCODING, Disagreement, Follower, OnInts, promised
@@ -61,16 +61,23 @@ DEEPEST = 20_000
 
 @attrs.define(eq=False)
 class Planned:
-    """A step in flight: what it writes and reads, what blocks show at its end, and who is freed once it has run."""
+    """A step in flight: what it writes and reads, what copies have held until it has run, what blocks show at its end,
+    and who is freed then."""
 
     writes: frozenset[int]
     reads: frozenset[int]
+    copied: Counter[int]
     shows: Callable[[int, int], bool]
     freed: list[int] = attrs.Factory(list)
 
     @property
     def as_executed(self) -> Executed:
-        return Executed(lambda block: block in self.writes, lambda block: block in self.reads, self.shows)
+        return Executed(
+            writes=lambda block: block in self.writes,
+            reads=lambda block: block in self.reads,
+            copied=lambda block: self.copied[block],
+            between=self.shows,
+        )
 
 
 @attrs.frozen
@@ -91,6 +98,7 @@ class Recorder:
         self.worker: Worker | None = None
         self.ending = False
         self.gone_back: list[tuple[int, Planned | None]] | None = None
+        self.flushed: set[Save] = set()
         self.mapped: Counter[tuple[str, str]] = Counter()
 
     # What the functions of the model do, by name; each is given the arguments and the result.
@@ -209,10 +217,11 @@ class Recorder:
         if follower.status(request) == LOADED:
             follower.do("start after load", follower.number(request))
         written: dict[int, tuple[int, int]] = {}
-        groups = follower.universe.configuration.groups
+        configuration = follower.universe.configuration
         for group, table in enumerate(request.tables):
-            width = groups[group].block
-            first = column_ending_at(end, width) if groups[group].recurrent else request.computed // width
+            width = configuration.groups[group].block
+            one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
+            first = column_ending_at(end, width) if one_state else request.computed // width
             for column in range(first, columns_for(end, width)):
                 written[table[column]] = (group, column)
         choice = ChunkChoice(
@@ -257,8 +266,12 @@ class Recorder:
         blocks = follower.universe.elements(BLOCK)
         writes = frozenset(block for block in blocks if state.changed(block))
         reads = frozenset(block for block in blocks if state.reading(block))
-        self.planned.append(Planned(writes, reads, state.last))
-        follower.do("commit step")
+        # Before anybody else loses blocks, the step has those that its copies, and earlier ones, hold until it has run.
+        until = scheduled.scheduler.in_flight[-1].freed
+        waiting = (*until, *scheduled.scheduler.copied)
+        self.planned.append(Planned(writes, reads, Counter(block for copied in until for block in copied), state.last))
+        follower.take("commit step", commit_step(state, bool(waiting)))
+        self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
             column = column_ending_at(len(save.label.prefix), self._width(save.label))
             entry = Entry(follower.universe.names[save.request], save.label.group, column)
@@ -269,6 +282,13 @@ class Recorder:
                     if not follower.state.loading(follower.state.table(entry)):
                         follower.do("load begins", entry, follower.state.table(entry))
         self.compare_tables(scheduled.scheduler)
+
+    def _flush(self, scheduled: Any) -> None:
+        """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""
+        announced = (load for admission in scheduled.admissions for load in admission.loads)
+        _, flushed = model.saving.before_step(scheduled.scheduler, scheduled.plan, announced)
+        self.saved(flushed)
+        self.flushed.update(flushed)
 
     def _referenced(self, scheduler: Any, saves: tuple[Save, ...]) -> Iterator[Save]:
         leaves = store_leaves(scheduler)
@@ -343,7 +363,7 @@ class Recorder:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
             key = self.follower.universe.label(save.label)
-            if not self.follower.state.now(save.block, key):
+            if save not in self.flushed and not self.follower.state.now(save.block, key):
                 raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
@@ -634,6 +654,7 @@ class _Around:
     def save(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def saving(worker: Any, saves: Any) -> Any:
             self.recorder.saved(saves)
+            self.recorder.flushed.difference_update(saves)
             return function(worker, saves)
 
         return saving

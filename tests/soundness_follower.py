@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from model.allocation import columns_out_of_sight
-from model.configuration import Configuration
+from model.configuration import Configuration, StateMode
 from model.geometry import column_ending_at, columns_for
 from model.memory import AttentionKV, RecurrentState
 from model.pool import NULL_BLOCK, Label
@@ -162,6 +162,7 @@ class Universe:
             nobody=0,
             some_group=0,
             recurrent=lambda g: groups[g].recurrent,
+            every_state=lambda g: groups[g].recurrent and self.configuration.state_mode is StateMode.ALL,
             key=self.key,
             extent=lambda k: extents.get(k, 0),
             start=lambda g, c: c * groups[g].block,

@@ -11,7 +11,7 @@ import attrs
 import z3
 
 from solver.soundness.cells import ACTIONS
-from solver.soundness.state import LOADING, State, at
+from solver.soundness.state import LOADING, State, at, one_if
 from solver.soundness.stepping import arbitrary_loss
 from solver.soundness.terms import BLOCK, ENTRY, Universal
 from solver.soundness.transition import Action, Transition
@@ -93,12 +93,32 @@ def _another_block(before: State, after: State, entry: Entry, block: Term) -> St
     return attrs.evolve(after, full_hash=at(before.full_hash, other, key))
 
 
+def _half_way_block_unwritten(before: State, after: State, request: Term, end: Term) -> State:
+    """A block in which the chunk begins half-way does not get the state at its end."""
+    words, begin = before.words, before.computed(request)
+
+    def last(block: Term, key: Term) -> Formula:
+        entry = after.writer_entry(block)
+        half_way = z3.And(words.column_start(entry) < begin, begin < words.column_end(entry))
+        passed = z3.And(half_way, words.column_end(entry) < end, words.every_state(entry.group))
+        return z3.If(z3.And(after.writer(block) == request, passed), before.last(block, key), after.last(block, key))
+
+    return attrs.evolve(after, last=last)
+
+
 def _not_copied(before: State, after: State, *_: object) -> State:
     return attrs.evolve(after, seen=before.seen, last=before.last)
 
 
 def _not_referenced(before: State, after: State, *_: object) -> State:
     return attrs.evolve(after, refs=before.refs)
+
+
+def _released_at_once(before: State, after: State, *_: object) -> State:
+    def refs(block: Term) -> Term:
+        return before.refs(block) - before.copies(block) - one_if(before.copy_of(block) != before.words.null)
+
+    return attrs.evolve(after, refs=refs)
 
 
 def _loss_that_spares(spared: Callable[[State, Entry], Formula]) -> Action:
@@ -176,6 +196,11 @@ FAULTS = (
         "passed columns are full",
     ),
     Fault(
+        "a block that no chunk completes, where every state is kept (#34587)",
+        _with_after("forward chunk", _half_way_block_unwritten),
+        "delivered",
+    ),
+    Fault(
         "allocate before touch",
         without_guards("allocate", "no outstanding lookup found the block"),
         "lookup stands",
@@ -222,6 +247,13 @@ FAULTS = (
     ),
     Fault("tail moved without a copy", _with_after("copy for producer", _not_copied), "tail hash is content"),
     Fault("copy without a pin", _with_after("copy for reader", _not_referenced), "references"),
+    Fault("copy released before it ran, and again then", _with_after("commit step", _released_at_once), "references"),
+    Fault("copy that has run and is not released", _with_after("end step", _not_referenced), "references"),
+    Fault(
+        "copy that has run, released although it was before",
+        without_guards("end step", "only what queued copies hold is released"),
+        "counts",
+    ),
     Fault(
         "state retired after its chunk was planned",
         without_guards("retire", "not after the chunk of this step"),

@@ -5,21 +5,31 @@ Expected values come from the reports named, scaled down to blocks of 2 or 4 tok
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 import pytest
 
+from hitbound.corpus_check import check_folder
 from model.actions import Action, Arrive, Drain, Evict, Step
-from model.configuration import Configuration, Eviction, Group, GroupKind
+from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Contract, Leaf
 from model.errors import ConfigurationError
 from model.policies import POLICIES
+from model.policies.vllm import Vllm028
+from model.policy import GroupView
 from model.release import NEWEST, DraftGroups, JunctionRule, PromptTail, Release, ReplayBoundaries
 from model.system import System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
 from properties.judge import violations
+from properties.machine import Campaign
+from properties.machines import machine_for
 from properties.replay import replay
-from properties.requirements import is_required
+from properties.requirements import concerns, is_required
+from properties.trace_document import dump_trace
+from properties.twin import new_twin
+from properties.verdict import Case, Cell, Verdict
 
 TARGET = Group(GroupKind.FULL_ATTENTION, 4)
 DRAFT = attrs.evolve(TARGET, draft=True)
@@ -162,6 +172,64 @@ def test_a_drop_of_a_prefix_shorter_than_the_window_costs_a_whole_aligned_step()
     ran = run(groups, request("a", 20), Drain(), request("b", 12, 3), Step())
     assert ran.hit == 0
     assert any("the common hit is 0, though 8 is valid" in message for message in ran.reach)
+
+
+DROPS_TOO_MUCH = Trace(
+    "",
+    Configuration(
+        (Group(GroupKind.FULL_ATTENTION, 8), Group(GroupKind.SLIDING_WINDOW, 4, window=10, draft=True)), 40, 100
+    ),
+    (request("a", 20), Drain(), request("b", 12, 3), Step()),
+)
+"""What the test above runs."""
+
+
+class Timid(Vllm028):
+    """Accepts a block less than each group finds."""
+
+    name = "timid"
+
+    def accept(self, group: GroupView, candidate: int) -> int:
+        return group.find(max(0, min(candidate, group.find(candidate) - 4)))
+
+
+def test_what_the_lookups_of_a_release_miss_is_said_of_it_and_not_of_a_policy() -> None:
+    seen = [violation.case for violation in replay(DROPS_TOO_MUCH, POLICIES["reference"]).violations]
+    assert seen == [Case.RELEASE]
+    of_releases = [policy for policy in POLICIES.values() if concerns(policy, Case.RELEASE)]
+    assert of_releases == [policy for name, policy in POLICIES.items() if name.startswith("vllm-")]
+
+
+def test_a_policy_that_lowers_what_is_found_is_named_itself() -> None:
+    groups = (TARGET, MAMBA)
+    trace = Trace("", Configuration(groups, 40, 4), (request("a", 20), Drain(), request("b", 20), Step()))
+    (violation,) = replay(trace, Timid()).violations
+    assert (violation.property, violation.case) == ("REACH", None)
+    assert "the common hit is 0, though 16 is valid" in violation.message
+    assert concerns(Timid(), violation.case)
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("reference", Verdict.HOLDS_WITHIN), ("vllm-0.33", Verdict.VIOLATED)])
+def test_a_folder_of_traces_holds_for_the_policy_if_only_the_release_falls_short(
+    name: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    (tmp_path / "trace.json").write_text(dump_trace(DROPS_TOO_MUCH))
+    assert {result.verdict for result in check_folder(POLICIES[name], tmp_path)} == {verdict}
+
+
+def test_runs_of_a_policy_do_not_note_what_only_the_release_misses() -> None:
+    def noted(name: str) -> set[tuple[str, Case | None]]:
+        cell = Cell(Contract.FULL, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC)
+        campaign = Campaign(POLICIES[name], cell, Eviction.ADVERSARIAL)
+        machine = machine_for(campaign)()
+        machine.configuration = DROPS_TOO_MUCH.configuration
+        machine.system, machine.twin = initial(machine.configuration), new_twin(machine.configuration)
+        for action in DROPS_TOO_MUCH.actions:
+            machine._act(action)
+        return set(campaign.found)
+
+    assert noted("reference") == set()
+    assert noted("vllm-0.33") == {("REACH", Case.RELEASE)}
 
 
 def test_how_far_hits_reach_is_reported_and_not_required() -> None:

@@ -24,8 +24,8 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, WorkerOrder
-from model.connector import Contract, Leaf
+from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, StateMode, WorkerOrder
+from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
 from model.release import NEWEST
@@ -39,13 +39,14 @@ from properties.machines import machine_for
 from properties.policy_guard import guarded
 from properties.verdict import Cell
 from solver.soundness.cells import ACTIONS, BEFORE, Row, row
-from solver.soundness.state import State, at
+from solver.soundness.state import State, at, content_at
+from solver.soundness.stepping import commit_step
 from solver.soundness.terms import BLOCK, Universal
 from subjects.generation import random_run
 from tests import soundness_agreement, soundness_follower
 from tests.small_runs import FILLED, STORE, arrive, hybrid
 from tests.soundness_agreement import Followed, Recorder, follow
-from tests.soundness_follower import BY_NAME, Disagreement
+from tests.soundness_follower import BY_NAME, Disagreement, Universe
 
 REFERENCE = POLICIES["reference"]
 
@@ -60,14 +61,9 @@ CAMPAIGNS = (
         ConfigurationClass.SECOND_ATTENTION_SPEC,
         frozenset({Feature.CHUNKED_LOCAL, Feature.STORES, Feature.FAILED_BLOCKS, Feature.STEPS_IN_FLIGHT}),
     ),
+    (ConfigurationClass.ONE_ATTENTION_SPEC, frozenset({Feature.EVERY_STATE, Feature.STORES, Feature.FAILED_BLOCKS})),
 )
-"""What is drawn together. Not states in every block, nor internal checkpoints: the encoding has one state per chunk."""
-
-NOT_YET = (
-    (2, "the model holds a tail's blocks until the step that copies them has run, the encoding until it is planned"),
-    (3, "a save is flushed for a block whose key the encoding knows to hold only once a step in flight has run"),
-)
-"""Campaigns in which encoding and model still disagree, by their place, and in what."""
+"""What is drawn together. Not internal checkpoints: the encoding has one state per chunk, or one per column."""
 
 NO_COUNTERPART = {
     "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
@@ -176,6 +172,17 @@ def a_reader_of_a_partial_tail() -> Trace:
     return Trace("tail", hybrid(None, *TAIL_GROUPS, budget=20), actions)
 
 
+def a_tail_that_waits_for_its_copy(connector: Leaf | None) -> Trace:
+    """Its reader is given up while the step that copies it is in flight: with a connector both blocks stay referenced
+    until that has run."""
+    actions = (
+        *(arrive("first", 7, 0), Drain(), arrive("second", 7, 3), Schedule()),
+        *(Abort("second"), arrive("third", 7, 2), Schedule(), Execute(), Execute(), Drain()),
+    )
+    configuration = attrs.evolve(hybrid(connector, *TAIL_GROUPS, budget=20), steps_in_flight=2)
+    return Trace("tail in flight", configuration, actions)
+
+
 def a_producer_that_runs_on() -> Trace:
     """Its tail moves to a copy; what it wrote stays where it was. Another request hits the copy."""
     long = attrs.evolve(arrive("first", 7, 0), output=(Segment("first-out", 3),))
@@ -265,16 +272,36 @@ def a_save_that_waits_for_its_step() -> Trace:
     return Trace("saves in flight", attrs.evolve(hybrid(store), steps_in_flight=2), actions)
 
 
+def a_load_into_a_block_that_is_still_to_be_saved(*, early: bool) -> Trace:
+    """Its former owner has ended; what is to be saved is saved before the load begins, and that may end `early`."""
+    keeper = Leaf("keeper", False, Contract.ENDPOINT, store=StoreRules(delayed=True, guard=Guard.FENCE))
+    probe = attrs.evolve(arrive("probe", 0, 9), answers=later(8))
+    rest = (Schedule(), EndLoad("probe"), Execute()) if early else (Schedule(), Execute(), EndLoad("probe"))
+    actions = (arrive("fill", 4, 0), Drain(), probe, *rest, EndSaves("keeper"), Drain())
+    configuration = hybrid(Composite((STORE, keeper)), budget=20)
+    return Trace("flushed", attrs.evolve(configuration, pool_blocks=9, steps_in_flight=2), actions)
+
+
 def a_hit_that_is_put_off() -> Trace:
     """The second request finds a state that this step writes; the lookup is dropped, and repeated in the next step."""
     actions = (arrive("first", 4, 0), arrive("second", 4, 2), Step(), Drain())
     return Trace("put off", hybrid(budget=20), actions)
 
 
+def states_in_every_block() -> Trace:
+    """Chunks begin and end inside blocks of 4 and pass several; later requests hit states that no chunk ends at."""
+    groups = (Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4))
+    configuration = attrs.evolve(hybrid(None, *groups, budget=7), state_mode=StateMode.ALL)
+    actions = (arrive("first", 16, 3), Drain(), arrive("second", 13, 2), arrive("third", 6, 5), Drain())
+    return Trace("every state", configuration, actions)
+
+
 BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
     a_reader_of_a_partial_tail(),
+    a_tail_that_waits_for_its_copy(None),
+    a_tail_that_waits_for_its_copy(STORE),
     a_producer_that_runs_on(),
     an_abort_between_two_steps(),
     a_preemption_between_two_steps(None),
@@ -283,7 +310,10 @@ BY_HAND = (
     *(saves(guard, delayed=True) for guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED)),
     saves(Guard.REFERENCE, delayed=False),
     a_save_that_waits_for_its_step(),
+    a_load_into_a_block_that_is_still_to_be_saved(early=False),
+    a_load_into_a_block_that_is_still_to_be_saved(early=True),
     a_hit_that_is_put_off(),
+    states_in_every_block(),
 )
 """Runs of a few actions, each for what it says."""
 
@@ -313,16 +343,8 @@ def test_runs_with_steps_in_flight_are_runs_of_the_encoding(monkeypatch: pytest.
     assert follow_seeds(range(4), monkeypatch, actions=12, features=features)["end step"]
 
 
-def campaigns() -> Iterable[Any]:
-    """Those that are to agree, and those known to disagree: once they agree, that is noticed."""
-    why = dict(NOT_YET)
-    for place, settings in enumerate(CAMPAIGNS):
-        known = [pytest.mark.xfail(raises=Disagreement, reason=why[place])] if place in why else []
-        yield pytest.param(settings, id=" ".join(sorted(f.value for f in settings[1])), marks=known)
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("settings", [*campaigns()])
+@pytest.mark.parametrize("settings", CAMPAIGNS, ids=lambda settings: " ".join(sorted(f.value for f in settings[1])))
 def test_generated_runs_with_every_feature_are_runs_of_the_encoding(
     settings: tuple[ConfigurationClass, frozenset[Feature]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +402,16 @@ def test_a_run_that_the_encoding_forbids_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.mutants
+def test_an_encoding_with_one_state_per_chunk_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the model writes the state of every block."""
+    words = Universe.words
+    one_state = {"every_state": lambda group: False}
+    monkeypatch.setattr(Universe, "words", lambda universe: attrs.evolve(words(universe), **one_state))
+    with pytest.raises(Disagreement, match="columns that a chunk skips are null"):
+        followed(states_in_every_block(), monkeypatch)
+
+
+@pytest.mark.mutants
 def test_an_encoding_that_forgets_an_effect_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
     """`allocate` without the reference that the pool counts."""
     allocate = BY_NAME["allocate"]
@@ -392,6 +424,35 @@ def test_an_encoding_that_forgets_an_effect_disagrees(monkeypatch: pytest.Monkey
     monkeypatch.setitem(soundness_follower.BY_NAME, "allocate", changed)
     with pytest.raises(Disagreement, match="references"):
         follow_seeds(range(1), monkeypatch, actions=6)
+
+
+@pytest.mark.mutants
+def test_an_encoding_that_releases_a_copy_before_it_has_run_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a connector vLLM does not; without one it does."""
+    monkeypatch.setattr(soundness_agreement, "commit_step", lambda state, _: commit_step(state, copies_wait=False))
+    followed(a_tail_that_waits_for_its_copy(None), monkeypatch)
+    with pytest.raises(Disagreement, match="references"):
+        followed(a_tail_that_waits_for_its_copy(STORE), monkeypatch)
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("early", [False, True])
+def test_an_encoding_that_forgets_what_is_still_to_be_saved_disagrees(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`await load` that counts a block as overwritten before its load has begun."""
+    await_load = BY_NAME["await load"]
+
+    def forgets(state: State, entry: Any) -> Any:
+        transition = await_load.build(state, entry)
+        after = attrs.evolve(transition.after, now=content_at(state.now, state.table(entry), lambda _: False))
+        return attrs.evolve(transition, after=after)
+
+    run = a_load_into_a_block_that_is_still_to_be_saved(early=early)
+    followed(run, monkeypatch)
+    monkeypatch.setitem(soundness_follower.BY_NAME, "await load", attrs.evolve(await_load, build=forgets))
+    with pytest.raises(Disagreement, match="which it need not hold"):
+        followed(run, monkeypatch)
 
 
 @pytest.mark.mutants

@@ -15,8 +15,10 @@ from model.actions import (
     EndSaves,
     Evict,
     EvictObject,
+    Execute,
     LeafAnswers,
     Reset,
+    Schedule,
     ScriptedAnswer,
     Step,
 )
@@ -303,6 +305,23 @@ def test_a_fence_sees_the_blocks_that_another_leaf_loads_into() -> None:
 
     assert violated(Guard.FENCE) == set()
     assert violated(Guard.FENCE_OWN_LOADS) == {"STORE-FENCE", "STATE-LABEL"}
+
+
+def test_a_save_is_done_before_a_load_into_its_block_that_ends_early() -> None:
+    """The load has ended before the step that announced it; the worker saves what is pending when it gets that step."""
+    remote = Leaf("remote", claims=False, contract=Contract.ENDPOINT)
+    said = (LeafAnswers("remote", (ScriptedAnswer(8, asynchronous=True),)),)
+    takes = Arrive("b", (Segment("y", 9),), (Segment("b-out", 1),), said)
+    actions = (arrive("a", 4, 0), Drain(), takes, Schedule(), EndLoad("b"), Execute(), EndSaves("store"), Drain())
+
+    def replayed(guard: Guard) -> Replay:
+        tree = Composite((remote, store(delayed=True, guard=guard)))
+        return run(V028, attrs.evolve(hybrid(tree, budget=8), pool_blocks=9, steps_in_flight=2), *actions)
+
+    sound = replayed(Guard.FENCE)
+    assert sound.violations == ()
+    assert [len(seen.flushed) for seen in sound.observations if isinstance(seen.action, EndLoad)] == [1]
+    assert {violation.property for violation in replayed(Guard.FENCE_OWN_LOADS).violations} == {"STATE-LABEL"}
 
 
 def test_a_referenced_source_is_given_back() -> None:

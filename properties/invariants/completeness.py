@@ -13,6 +13,7 @@ from properties import wording
 from properties.invariant import Finding, Invariant, Kind
 from properties.invariants.reach import lookup_understated, unkept
 from properties.invariants.stores import half_saved, understated
+from properties.verdict import Case
 
 
 def progress(observation: Observation) -> Iterator[Finding]:
@@ -40,9 +41,10 @@ def progress(observation: Observation) -> Iterator[Finding]:
 
 
 def reach(observation: Observation) -> Iterator[Finding]:
-    of_stores = (*understated(observation), *half_saved(observation))
-    for message in (*lookup_understated(observation), *unkept(observation), *of_stores):
-        yield None, message
+    yield from lookup_understated(observation)
+    yield from ((Case.RELEASE, message) for message in unkept(observation))
+    yield from ((None, message) for message in understated(observation))
+    yield from half_saved(observation)
 
 
 def stopped(observation: Observation) -> Iterator[Finding]:
@@ -66,7 +68,10 @@ ENTRIES = (
         statement="Every boundary that the retention policy promises to a lookup, after cap, drop and junction, is "
         "materialised, retained, published and storable; the reported hit is the greatest safe one that the policy's "
         "rules allow.",
-        reason="A cache that never hits is safe and useless.",
+        reason="A cache that never hits is safe and useless. A policy can only lower what the lookups find, and a "
+        "store answer less than it has: those gaps are theirs. What is not searched, not cached or not offered to "
+        "stores no policy makes good: that is reported of the releases of vLLM (by the rules of the release), and of "
+        "no other policy.",
         reports=(
             "vllm #56142",
             "vllm #42547",

@@ -1,4 +1,8 @@
-"""What a lookup may hope for: the greatest boundary that the rules allow, and the states and windows kept for it."""
+"""What a lookup may hope for: the greatest boundary that the rules allow, and the states and windows kept for it.
+
+What is searched, cached and stopped at is up to the rules of the release; a policy can only lower what the lookups
+find.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,31 @@ from collections.abc import Iterator
 from model.admission import Decision
 from model.configuration import Configuration, GroupKind
 from model.geometry import floor_to
-from model.lookup import SpecView
+from model.lookup import LocalLookup, SpecView, reconcile
 from model.plan import Chunk
+from model.policies.vllm import Vllm028
 from model.pool import Label
 from model.release import DraftDrop
 from model.request import Request
 from model.system import Observation
 from properties import wording
+from properties.invariant import Finding
+from properties.verdict import Case
+
+_ACCEPTS_ALL = Vllm028()
+"""A policy whose `accept` takes whatever a group finds."""
 
 
-def lookup_understated(observation: Observation) -> Iterator[str]:
+def lookup_understated(observation: Observation) -> Iterator[Finding]:
     """A common hit below a boundary that is valid in every group and has a block to drop in each draft group."""
     for admission in observation.admissions:
-        yield from _below_what_is_valid(observation.after.configuration, admission.decision)
+        for message in _below_what_is_valid(observation.after.configuration, admission.decision):
+            yield None if _lowered_by_policy(admission.decision.lookup) else Case.RELEASE, message
+
+
+def _lowered_by_policy(lookup: LocalLookup) -> bool:
+    """Whether the same lookup finds more if whatever a group finds is accepted."""
+    return reconcile(_ACCEPTS_ALL, lookup.views, lookup.views[0].cap).common > lookup.summary.common
 
 
 def _below_what_is_valid(configuration: Configuration, decision: Decision) -> Iterator[str]:

@@ -10,9 +10,11 @@ from model.geometry import column_ending_at
 from model.policy import Answer
 from model.pool import Label
 from model.store import Store, found, needed
-from model.store_rules import StateSource, StoreRules
+from model.store_rules import OutputStates, StateSource, StoreRules
 from model.system import Observation, System
 from properties import wording
+from properties.invariant import Finding
+from properties.verdict import Case
 
 
 def objects_of(system: System, leaf: Leaf) -> frozenset[Label]:
@@ -125,9 +127,10 @@ def understated(observation: Observation) -> Iterator[str]:
             )
 
 
-def half_saved(observation: Observation) -> Iterator[str]:
+def half_saved(observation: Observation) -> Iterator[Finding]:
     """Boundaries whose attention is stored while the state, which is cached, is not. The state of a partial tail is
-    handed over only once it has a copy, if ever."""
+    handed over only once it has a copy, if ever. A store that keeps every state it is handed was not handed this one.
+    """
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
     blocks = {index: group.block for index, group in enumerate(configuration.groups) if group.recurrent}
@@ -136,6 +139,9 @@ def half_saved(observation: Observation) -> Iterator[str]:
         assert leaf.store is not None
         if leaf.store.state_source is StateSource.NOT_KEPT:
             continue
+        keeps_all = (
+            leaf.store.state_source is StateSource.HANDED_OVER and leaf.store.output_states is OutputStates.STORED
+        )
         keys = objects_to_be(after, leaf)
         for label in states:
             attention = [
@@ -146,6 +152,7 @@ def half_saved(observation: Observation) -> Iterator[str]:
             ]
             if label not in keys and attention and keys.issuperset(attention):
                 yield (
+                    Case.RELEASE if keeps_all else None,
                     f"{leaf.name} has the attention of {len(label.prefix)} tokens and does not store the state of "
-                    f"{wording.group_name(configuration, label.group)}, which is cached"
+                    f"{wording.group_name(configuration, label.group)}, which is cached",
                 )

@@ -102,7 +102,8 @@ def evict(state: State, block: Term) -> Transition:
 
 
 def await_load(state: State, entry: Entry) -> Transition:
-    """What the load fills is not wiped: the load may begin before the step that announces it runs."""
+    """What the load fills is not wiped: the load may begin before the step that announces it runs. Until it begins, the
+    block keeps what it has, which a save may still have to read; nobody else is to."""
     block, nothing = state.table(entry), z3.BoolVal(False)
     guards = (
         guard("the request is being admitted", _admitted(state, entry.request)),
@@ -113,7 +114,6 @@ def await_load(state: State, entry: Entry) -> Transition:
     after = attrs.evolve(
         state,
         awaits=at_entry(state.awaits, entry, z3.BoolVal(True)),
-        now=content_at(state.now, block, lambda _: nothing),
         seen=content_at(state.seen, block, lambda _: nothing),
         last=content_at(state.last, block, lambda _: nothing),
         changed=at(state.changed, block, nothing),

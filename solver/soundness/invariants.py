@@ -145,13 +145,13 @@ def _hash_is_position(state: State, entry: Entry, block: Term) -> Formula:
 
 def _references(state: State, block: Term) -> Formula:
     target = z3.If(state.copy_of(block) != state.words.null, 1, 0)
-    total = state.holders(block) + state.saves(block) + state.copies(block) + target
+    total = state.holders(block) + state.saves(block) + state.copies(block) + target + state.queued_copies(block)
     return z3.Implies(block != state.words.null, state.refs(block) == total)
 
 
 def _counts_are_counts(state: State, block: Term) -> Formula:
-    counts = (state.saves(block), state.copies(block), state.queued_writes(block), state.queued_reads(block))
-    return z3.And(*(count >= 0 for count in counts))
+    references = (state.saves(block), state.copies(block), state.queued_copies(block))
+    return z3.And(*(count >= 0 for count in (*references, state.queued_writes(block), state.queued_reads(block))))
 
 
 def _null_is_nothing(state: State, block: Term) -> Formula:
@@ -174,7 +174,7 @@ def _reads_see_the_rest(state: State, block: Term, key: Term) -> Formula:
 
 def _settled_is_in_memory(state: State, block: Term, key: Term) -> Formula:
     settled = z3.And(state.queued_writes(block) == 0, z3.Not(state.changed(block)))
-    return z3.Implies(settled, state.now(block, key) == state.seen(block, key))
+    return z3.Implies(z3.And(settled, state.seen(block, key)), state.now(block, key))
 
 
 def _writer_holds(state: State, block: Term) -> Formula:
@@ -366,7 +366,7 @@ INVARIANTS = (
     Invariant(
         "references",
         "OWN-LEAK",
-        "references are the holders, the pending saves and the copies of this step",
+        "references are the holders, the pending saves and the copies of this step and of those that wait to run",
         (BLOCK,),
         _references,
     ),
@@ -388,7 +388,7 @@ INVARIANTS = (
     Invariant(
         "settled is in memory",
         "STATE-VISIBLE",
-        "what no planned step writes is in memory",
+        "what reads see of a block that no planned step writes is in memory",
         (BLOCK, KEY),
         _settled_is_in_memory,
     ),

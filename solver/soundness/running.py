@@ -40,7 +40,8 @@ def arbitrary_choice() -> ChunkChoice:
 
 
 def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None = None) -> Transition:
-    """The chunk's writes are right if all its reads are; a recurrent state moves, attention grows.
+    """The chunk's writes are right if all its reads are; a recurrent state moves, attention grows. Where every state is
+    kept, each column that the chunk fills gets the state at its end, and the last one the state of the chunk's end.
 
     Attention writes of a step precede its reads, recurrent reads precede its writes.
     """
@@ -51,7 +52,8 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         column_end, column_start = words.column_end(entry), words.column_start(entry)
         state_here = words.ending(entry.group, end) == entry.column
         tokens_here = z3.And(column_start < end, column_end > begin)
-        kind = z3.If(words.recurrent(entry.group), state_here, tokens_here)
+        one_state = z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
+        kind = z3.If(one_state, state_here, tokens_here)
         return z3.And(entry.request == request, kind)
 
     def written_as(block: Term) -> Entry:
@@ -83,7 +85,7 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
 
     def stays_in_column(entry: Entry) -> Formula:
         half_way = z3.And(words.ending(entry.group, begin) == entry.column, begin < words.column_end(entry), begin > 0)
-        own = z3.And(entry.request == request, words.recurrent(entry.group))
+        own = z3.And(entry.request == request, words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
         return z3.Implies(z3.And(own, half_way), end <= words.column_end(entry))
 
     def skipped_is_null(entry: Entry) -> Formula:

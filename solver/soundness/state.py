@@ -33,7 +33,8 @@ class State:
     tail. `fresh_full` and `fresh_tail` mark those published by the step under construction. `changed`: this step writes
     the block; `writer` is the request whose forward does, as `writer_entry`. `reading`: this step reads it.
     `queued_writes` and `queued_reads` count committed steps that will. `copies` counts this step's copies out of it,
-    `copy_of` is the block that this step copies into it. `saves` counts pending saves, for `saved_key`. `loading`: an
+    `copy_of` is the block that this step copies into it; `queued_copies` counts the references that copies of committed
+    steps still hold. `saves` counts pending saves, for `saved_key`. `loading`: an
     asynchronous load is writing it, for `loader`.
 
     `filled` is the boundary up to which the entry's block was made what its request needs; `awaits`: a load will.
@@ -60,6 +61,7 @@ class State:
     queued_reads: OfBlock
     copies: OfBlock
     copy_of: OfBlock
+    queued_copies: OfBlock
     saves: OfBlock
     saved_key: OfBlock
     loading: OfBlock
@@ -175,6 +177,7 @@ def symbolic_state(words: Vocabulary) -> State:
         queued_reads=of("queued reads", *block, number),
         copies=of("copies out of", *block, number),
         copy_of=of("copied from", *block, BLOCK_SORT),
+        queued_copies=of("held by queued copies", *block, number),
         saves=of("pending saves", *block, number),
         saved_key=of("saved key", *block, KEY_SORT),
         loading=of("loading", *block, truth),
@@ -252,6 +255,7 @@ def initial_state(words: Vocabulary) -> State:
         queued_reads=lambda _: zero,
         copies=lambda _: zero,
         copy_of=lambda _: words.null,
+        queued_copies=lambda _: zero,
         saves=lambda _: zero,
         saved_key=lambda _: words.no_key,
         loading=lambda _: no,
@@ -274,7 +278,7 @@ def initial_state(words: Vocabulary) -> State:
 FIELDS = {
     (BLOCK,): (
         *("refs", "full_hash", "tail_hash", "fresh_full", "fresh_tail", "changed", "reading", "writer", "loading"),
-        *("queued_writes", "queued_reads", "copies", "copy_of", "saves", "saved_key"),
+        *("queued_writes", "queued_reads", "queued_copies", "copies", "copy_of", "saves", "saved_key"),
     ),
     (BLOCK, KEY): ("now", "seen", "last"),
     (ENTRY,): ("table", "filled", "awaits", "found", "found_at"),

@@ -17,15 +17,10 @@ from solver.soundness.vocabulary import BLOCK_SORT, KEY_SORT, REQUEST_SORT, Entr
 
 
 def _step_over(state: State) -> State:
-    """No step is under construction any more; what its copies held is released."""
+    """No step is under construction any more; nothing is held for its copies."""
     words = state.words
-
-    def released(block: Term) -> Term:
-        return state.copies(block) + one_if(state.copy_of(block) != words.null)
-
     return attrs.evolve(
         state,
-        refs=lambda b: state.refs(b) - released(b),
         fresh_full=lambda _: z3.BoolVal(False),
         fresh_tail=lambda _: z3.BoolVal(False),
         changed=lambda _: z3.BoolVal(False),
@@ -37,9 +32,20 @@ def _step_over(state: State) -> State:
     )
 
 
-def commit_step(state: State) -> Transition:
+COPIES_WAIT = z3.Bool("copies hold their blocks until they have run")
+
+
+def commit_step(state: State, copies_wait: Formula = COPIES_WAIT) -> Transition:
+    """What was held for the step's copies is released at once, or stays so until steps have run
+    (`_free_cow_retained_blocks`)."""
+
+    def held(block: Term) -> Term:
+        return state.copies(block) + one_if(state.copy_of(block) != state.words.null)
+
     after = attrs.evolve(
         _step_over(state),
+        refs=lambda b: state.refs(b) - z3.If(copies_wait, 0, held(b)),
+        queued_copies=lambda b: state.queued_copies(b) + z3.If(copies_wait, held(b), 0),
         seen=state.last,
         queued_writes=lambda b: state.queued_writes(b) + one_if(state.changed(b)),
         queued_reads=lambda b: state.queued_reads(b) + one_if(state.reading(b)),
@@ -49,11 +55,12 @@ def commit_step(state: State) -> Transition:
 
 @attrs.frozen(eq=False)
 class Executed:
-    """What the oldest committed step does: the blocks it writes and reads, and what a block shows in between steps that
-    both write it."""
+    """What the oldest committed step does: the blocks it writes and reads, how many references of copies are released
+    after it, and what a block shows in between steps that both write it."""
 
     writes: Callable[[Term], Formula]
     reads: Callable[[Term], Formula]
+    copied: Callable[[Term], Term]
     between: Callable[[Term, Term], Formula]
 
 
@@ -62,17 +69,22 @@ def arbitrary_execution() -> Executed:
     return Executed(
         z3.Function("the oldest step writes", BLOCK_SORT, truth),
         z3.Function("the oldest step reads", BLOCK_SORT, truth),
+        z3.Function("copies that have run", BLOCK_SORT, z3.IntSort()),
         z3.Function("shows between steps", BLOCK_SORT, KEY_SORT, truth),
     )
 
 
 def end_step(state: State, executed: Executed | None = None) -> Transition:
-    """Memory has what the oldest committed step wrote."""
+    """Memory has what the oldest committed step wrote. What copies held that have run by now may be released; that may
+    also be after a later step (`_drain_deferred_frees`)."""
     step = executed or arbitrary_execution()
 
     def queued(block: Term) -> Formula:
         writes = z3.Implies(step.writes(block), state.queued_writes(block) >= 1)
         return z3.And(writes, z3.Implies(step.reads(block), state.queued_reads(block) >= 1))
+
+    def released(block: Term) -> Formula:
+        return z3.And(0 <= step.copied(block), step.copied(block) <= state.queued_copies(block))
 
     def now(block: Term, key: Term) -> Formula:
         settled = z3.And(state.queued_writes(block) == 1, z3.Not(state.changed(block)))
@@ -81,11 +93,17 @@ def end_step(state: State, executed: Executed | None = None) -> Transition:
 
     after = attrs.evolve(
         state,
+        refs=lambda b: state.refs(b) - step.copied(b),
         now=now,
         queued_writes=lambda b: state.queued_writes(b) - one_if(step.writes(b)),
         queued_reads=lambda b: state.queued_reads(b) - one_if(step.reads(b)),
+        queued_copies=lambda b: state.queued_copies(b) - step.copied(b),
     )
-    return Transition((Universal("the step was committed", (BLOCK,), queued),), after)
+    guards = (
+        Universal("the step was committed", (BLOCK,), queued),
+        Universal("only what queued copies hold is released", (BLOCK,), released),
+    )
+    return Transition(guards, after)
 
 
 @attrs.frozen(eq=False)
@@ -145,7 +163,7 @@ def lose_step(state: State, executed: Executed | None = None, loss: Loss | None 
 
     after = attrs.evolve(
         ended.after,
-        refs=lambda b: state.refs(b) - lost.dropped(b),
+        refs=lambda b: ended.after.refs(b) - lost.dropped(b),
         full_hash=lambda b: z3.If(lost.spoilt(b), words.no_key, state.full_hash(b)),
         tail_hash=lambda b: z3.If(lost.spoilt(b), words.no_key, state.tail_hash(b)),
         now=unspoilt(ended.after.now),

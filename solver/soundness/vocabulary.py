@@ -39,7 +39,7 @@ class Vocabulary:
 
     `key(r, g, n)` is the key of r's first n tokens in group g; `extent` its number of tokens. `start` and `end` are the
     boundaries of a column, `ending(g, n)` the column that holds the last token before n. `sees(g, c, n)` says whether
-    what runs from boundary n on reads column c.
+    what runs from boundary n on reads column c. `every_state(g)`: a recurrent group keeps the state of each column.
     """
 
     null: Term
@@ -47,6 +47,7 @@ class Vocabulary:
     nobody: Term
     some_group: Term
     recurrent: Callable[[Term], Formula]
+    every_state: Callable[[Term], Formula]
     key: Callable[[Term, Term, Term], Term]
     extent: Callable[[Term], Term]
     start: Callable[[Term, Term], Term]
@@ -95,6 +96,7 @@ SYMBOLIC = Vocabulary(
     nobody=z3.Const("nobody", REQUEST_SORT),
     some_group=z3.Const("some group", GROUP_SORT),
     recurrent=z3.Function("recurrent", GROUP_SORT, _BOOL),
+    every_state=z3.Function("keeps every state", GROUP_SORT, _BOOL),
     key=z3.Function("key", REQUEST_SORT, GROUP_SORT, _INT, KEY_SORT),
     extent=z3.Function("extent", KEY_SORT, _INT),
     start=z3.Function("start of column", GROUP_SORT, _INT, _INT),
