@@ -1,8 +1,8 @@
 """Where a failed cell comes from, in states of the small instance: what makes it possible, and what comes before that.
 
 First of all states together: if no action leads from a state in which the failing action keeps the invariant to one in
-which it does not, no run ever gets there. Else from one state to the next, until one is initial: then the states are a
-run of the encoding.
+which it does not, no run ever gets there. Else from one state to the next, until one lies between two steps, where the
+model can be too; if it is the initial one, the states are a run of the encoding.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from solver.soundness.concrete import SLOT_ELEMENTS, ConcreteState, Example, Sit
 from solver.soundness.engine_state import unrest
 from solver.soundness.instance import INSTANCE
 from solver.soundness.invariants import Invariant
+from solver.soundness.state import IDLE
 from solver.soundness.transition import Action
 
-MOST_QUESTIONS = 60
+MOST_QUESTIONS = 40
 """How often the solver is asked for a state from which one action leads to another: each time costs a part of a
 second."""
 
@@ -43,14 +44,20 @@ class Chain:
 
     @property
     def cost(self) -> int:
-        """How far it is from the initial state, and from one between steps."""
-        return 4 * len(unrest(self.first)) + self.first.weight + len(self.examples)
+        """How far it is from the initial state, and from one between steps. What is filled for a request that is being
+        admitted has still to be found or loaded."""
+        admitted = [
+            where
+            for field, where in (SLOT_ELEMENTS[number] for number in self.first.unusual)
+            if field == "filled" and self.first.of("status", where[0][0]) == IDLE
+        ]
+        return 4 * len(unrest(self.first)) + 2 * len(admitted) + self.first.weight + len(self.examples)
 
 
 @attrs.frozen
 class Backwards:
-    """The cheapest `chain` that begins between two steps, else the cheapest at all. `unreachable` if it is proved that
-    no action leads into such a state; `looked_at` counts states."""
+    """A `chain` that begins between two steps if one was found. `unreachable` if it is proved that no action leads into
+    such a state; `looked_at` counts states."""
 
     chain: Chain
     unreachable: bool
@@ -71,30 +78,36 @@ def search_backwards(
     made_possible = asking.making_possible(failing, invariant, example.state)
     if made_possible is None:
         return Backwards(Chain((example,)), asking.certain, 1)
-    return _step_back([Chain((example,)), made_possible], asking)
+    looked_at = 0
+    for chain in (Chain((example,)), made_possible):
+        chain, states = _step_back(chain, asking)
+        looked_at += states
+        if not unrest(chain.first):
+            break
+    return Backwards(chain, False, looked_at)
 
 
-def _step_back(chains: list[Chain], asking: Asking) -> Backwards:
-    """The cheapest chain is lengthened first. As soon as one is cheaper than the chain that it lengthens, the search
-    goes on from there."""
-    known = {chain.first for chain in chains}
-    order = itertools.count()
-    heap = [(chain.cost, next(order), chain, asking.order(chain.first)) for chain in chains]
-    heapq.heapify(heap)
-    while heap and asking.questions < MOST_QUESTIONS and not chains[-1].first.is_initial:
+def _step_back(chain: Chain, asking: Asking) -> tuple[Chain, int]:
+    """The chain, made longer until it begins between two steps, or as far as it goes; and how many states were looked
+    at. The cheapest is made longer first; as soon as one is cheaper than that, the search goes on from there."""
+    known, order, last = {chain.first}, itertools.count(1), asking.questions + MOST_QUESTIONS
+    best = chain
+    heap = [(chain.cost, 0, chain, asking.order(chain.first))]
+    while heap and asking.questions < last and unrest(best.first):
         cost, _, chain, todo = heapq.heappop(heap)
         for position, action in enumerate(todo):
             found = asking.predecessor(action, chain.first, known)
-            if found is not None:
-                known.add(found.state)
-                longer = Chain((found, *chain.examples))
-                chains.append(longer)
-                heapq.heappush(heap, (longer.cost, next(order), longer, asking.order(found.state)))
+            if found is None:
+                continue
+            known.add(found.state)
+            longer = Chain((found, *chain.examples))
+            best = min(best, longer, key=lambda each: (bool(unrest(each.first)), each.cost))
+            heapq.heappush(heap, (longer.cost, next(order), longer, asking.order(found.state)))
+            if longer.cost <= cost:
                 # The same action may lead here from yet another state.
                 heapq.heappush(heap, (cost + 1, next(order), chain, (*todo[position + 1 :], action)))
                 break
-    chain = min(chains, key=lambda chain: (not chain.first.is_initial, bool(unrest(chain.first)), chain.cost))
-    return Backwards(chain, False, len(known))
+    return best, len(known)
 
 
 class Asking:

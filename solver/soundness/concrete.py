@@ -20,7 +20,7 @@ from solver.decide import Z3_RLIMIT
 from solver.soundness.cells import unknowns
 from solver.soundness.instance import CONFIGURATION, INSTANCE, LONGEST, NAMES, WIDTH, Element
 from solver.soundness.invariants import Invariant
-from solver.soundness.state import FIELDS, IDLE, State, initial_state
+from solver.soundness.state import FIELDS, IDLE, LOADED, LOADING, State, initial_state
 from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind
 from solver.soundness.transition import Action, Transition
 from solver.soundness.vocabulary import Entry, Formula, Term
@@ -233,7 +233,7 @@ class Situation:
             self._solver.pop(self._solver.num_scopes() - depth)
 
     def _make_plain(self) -> None:
-        for wish in (*_realistic(), *self._small_numbers()):
+        for wish in (*_realistic(), *self._simple_arguments()):
             self._prefer(wish)
         for _, numbers in itertools.groupby(range(len(SLOTS)), key=lambda number: SLOTS[number][0]):
             wishes = [_plain(number) for number in numbers]
@@ -260,14 +260,21 @@ class Situation:
         self._solver.pop()
         return False
 
-    def _small_numbers(self) -> Iterator[Formula]:
+    def _simple_arguments(self) -> Iterator[Formula]:
         for kind, argument in zip(self.action.arguments, self.arguments, strict=True):
             if kind is ENTRY:
-                yield argument.column <= 1
-                yield argument.column == 0
+                yield self._admits_one(argument.request)
+                yield INSTANCE.state.found(argument) == INSTANCE.state.words.null
             elif kind is BOUNDARY:
                 yield argument <= 2 * WIDTH
                 yield argument == WIDTH
+
+    def _admits_one(self, request: Term) -> Formula:
+        """While a request is being admitted, no lookup of another is outstanding."""
+        state = INSTANCE.state
+        entries = INSTANCE.terms.of(ENTRY)
+        nothing = (z3.Or(state.found(e) == state.words.null, e.request == request) for e in entries)
+        return z3.Implies(state.status(request) == IDLE, z3.And(*nothing))
 
     def _read(self, model: z3.ModelRef) -> Example:
         return Example(_state(model, INSTANCE.state), _taken(model, self.action, self.arguments))
@@ -324,7 +331,7 @@ def _closed() -> tuple[Formula, ...]:
         if isinstance(value, Entry):
             found.append(z3.Or(value.is_entry(nowhere), INSTANCE.is_entry(value)))
         elif z3.is_int(value):
-            found.append(z3.And(0 <= value, value <= LONGEST))
+            found.append(z3.And(0 <= value, value <= (LOADED if field == "status" else LONGEST)))
         elif not z3.is_bool(value):
             found.append(z3.Or(*(value == term for term in known[value.sort().name()])))
     found += [INSTANCE.state.status(words.nobody) == IDLE, z3.Not(INSTANCE.state.in_step(words.nobody))]
@@ -353,10 +360,47 @@ def _realistic() -> tuple[Formula, ...]:
     return (
         _one_content(),
         z3.Not(z3.Or(*withdrawn)),
+        z3.And(*_done_in_this_step()),
         z3.And(*(cached(entry) for entry, _ in held)),
         z3.And(*admitted),
+        z3.And(*_loads_load()),
+        z3.And(*_little_is_done()),
         _hits_are_whole(),
     )
+
+
+def _done_in_this_step() -> Iterator[Formula]:
+    """Whatever the step under construction has done leaves all of its marks, not only those that the example needs."""
+    state, words = INSTANCE.state, INSTANCE.state.words
+    for block in INSTANCE.terms.of(BLOCK)[1:]:
+        for request in INSTANCE.terms.of(REQUEST)[1:]:
+            yield z3.Implies(z3.And(state.in_step(request), state.held(request, block) >= 1), state.reading(block))
+        published = z3.And(state.writer(block) != words.nobody, state.full_hash(block) != words.no_key)
+        yield z3.Implies(published, state.fresh_full(block))
+    for entry in INSTANCE.terms.of(ENTRY):
+        block, computed = state.table(entry), state.computed(entry.request)
+        tokens_here = z3.And(words.column_start(entry) < computed, words.column_end(entry) > state.since(entry.request))
+        state_here = words.ending(entry.group, computed) == entry.column
+        target = z3.If(words.recurrent(entry.group), state_here, tokens_here)
+        in_chunk = z3.And(block != words.null, state.in_step(entry.request), target)
+        yield z3.Implies(in_chunk, state.writer(block) == entry.request)
+        ahead = z3.And(block != words.null, words.column_start(entry) >= computed, z3.Not(state.awaits(entry)))
+        yield z3.Implies(z3.And(ahead, state.filled(entry) == 0), state.changed(block))
+
+
+def _loads_load() -> Iterator[Formula]:
+    """A request that loads awaits something, and one that has loaded has got something."""
+    state = INSTANCE.state
+    for request in INSTANCE.terms.of(REQUEST)[1:]:
+        awaited = (state.awaits(entry) for entry in INSTANCE.terms.of(ENTRY) if entry.request is request)
+        yield z3.Implies(state.status(request) == LOADING, z3.Or(*awaited))
+        yield z3.Implies(state.status(request) == LOADED, state.computed(request) > 0)
+
+
+def _little_is_done() -> Iterator[Formula]:
+    """Nobody is further than one column."""
+    yield from (INSTANCE.state.computed(request) <= WIDTH for request in INSTANCE.terms.of(REQUEST))
+    yield from (INSTANCE.state.found_at(entry) <= WIDTH for entry in INSTANCE.terms.of(ENTRY))
 
 
 def _one_content() -> Formula:

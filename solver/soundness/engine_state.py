@@ -3,8 +3,6 @@ nothing in flight. Where it cannot, it is said why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 
 from model.actions import LeafAnswers, ScriptedAnswer
@@ -22,7 +20,7 @@ from model.tokens import Prefix, tokens_of
 from model.worker import Mirror, Worker
 from solver.scope import Disturbance, Scope
 from solver.soundness.concrete import DERIVED, SLOT_ELEMENTS, ConcreteState
-from solver.soundness.instance import ARRIVALS, COLUMNS, CONFIGURATION, NAMES, WIDTH
+from solver.soundness.instance import ARRIVALS, BLOCKS, COLUMNS, CONFIGURATION, NAMES, WIDTH
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING
 
 EXPRESSED = frozenset(
@@ -44,7 +42,13 @@ MEANING = {
 
 DISTURBANCES = frozenset({Disturbance.ABORT, Disturbance.PREEMPT, Disturbance.RESET})
 
+TWIN = "twin"
+
 STORE = Leaf("store", claims=True, contract=Contract.ENDPOINT)
+
+
+MORE_BLOCKS = CONFIGURATION.pool_blocks - BLOCKS
+"""Blocks that the model has beside those of the instance."""
 
 
 class NotExpressible(Exception):
@@ -53,19 +57,19 @@ class NotExpressible(Exception):
 
 def scopes(release: Release) -> tuple[Scope, ...]:
     """What may happen in the model around the instance: its requests arrive, without a connector, and with one whose
-    loads are synchronous or not; a twin of each loads nothing, and has filled the cache before, or fills it now."""
+    loads are synchronous or not; a twin of the first loads nothing, and fills the cache, or has done so before."""
     plain = attrs.evolve(CONFIGURATION, release=release)
-    twins = tuple(attrs.evolve(arrival, request=f"twin-{arrival.request}") for arrival in ARRIVALS)
-    found = [Scope("two requests and their twins", plain, (*ARRIVALS, *twins), DISTURBANCES)]
+    twin = attrs.evolve(ARRIVALS[0], request=TWIN)
+    found = [Scope("three short requests", plain, (*ARRIVALS, twin), DISTURBANCES)]
     for asynchronous in (False, True):
         loads = (ScriptedAnswer(tokens, asynchronous) for tokens in (WIDTH, WIDTH - 1))
         arrivals = tuple(
             attrs.evolve(arrival, answers=(LeafAnswers(STORE.name, (answer,)),))
             for arrival, answer in zip(ARRIVALS, loads, strict=True)
         )
-        name = f"the same, {'asynchronous' if asynchronous else 'synchronous'} loads of the two"
+        name = f"three short requests, {'asynchronous' if asynchronous else 'synchronous'} loads of two"
         configuration = attrs.evolve(plain, connector=STORE)
-        found.append(Scope(name, configuration, (*arrivals, *twins), DISTURBANCES | {Disturbance.FAILED_LOADS}))
+        found.append(Scope(name, configuration, (*arrivals, twin), DISTURBANCES | {Disturbance.FAILED_LOADS}))
     return tuple(found)
 
 
@@ -88,14 +92,19 @@ def unrest(state: ConcreteState) -> tuple[str, ...]:
             reasons[f"{name} runs, and what it holds counts for nothing"] = None
         if status == RUNNING and not state.of("computed", request):
             reasons[f"{name} was admitted in a step that is under construction"] = None
+        if status == LOADED and not state.of("computed", request):
+            reasons[f"{name} has loaded nothing"] = None
+        past = columns_for(int(state.of("computed", request)), WIDTH)
+        if status != IDLE and any(state.of("table", entry) for entry in entries if entry[2] >= past):
+            reasons[f"{name} has got blocks for a chunk of a step under construction"] = None
         if any(state.of("awaits", e) and not state.of("loading", state.of("table", e)) for e in entries):
             reasons[f"a load of {name} was announced and has not begun"] = None
     return tuple(reasons)
 
 
 def as_system(state: ConcreteState, scope: Scope, first_taken: Table = ()) -> System:
-    """The state in the configuration of the scope, in which the twins have ended; of the free blocks, `first_taken` are taken
-    first. Raises NotExpressible."""
+    """The state in the configuration of the scope, in which the twin has ended; of the free blocks, `first_taken` are
+    taken first. Raises NotExpressible."""
     reasons = unrest(state)
     if reasons:
         raise NotExpressible("; ".join(reasons))
@@ -106,15 +115,19 @@ def as_system(state: ConcreteState, scope: Scope, first_taken: Table = ()) -> Sy
     skipped = tuple(
         name for name, request in requests.items() if request.status not in (Status.RUNNING, Status.ABORTED_LOADING)
     )
-    memory = Memory((UNWRITTEN, *(_content(state, block) for block in _blocks())))
+    arrived = {name: text for name, text in texts.items() if name in requests or name == TWIN}
+    pool = _pool(state, first_taken)
+    for label in pool.cached:
+        if not any(text[: len(label.prefix)] == label.prefix for text in arrived.values()):
+            raise NotExpressible("something is cached of a request that has not arrived")
+    memory = Memory((UNWRITTEN, *(_content(state, block) for block in _blocks()), *(UNWRITTEN,) * MORE_BLOCKS))
     mirrors = {name: _mirror(scope.configuration, requests[name]) for name in running}
-    scheduler = Scheduler(scope.configuration, _pool(state, first_taken), requests, running, (), skipped)
-    arrived = {name: text for name, text in texts.items() if name in requests or name not in NAMES}
+    scheduler = Scheduler(scope.configuration, pool, requests, running, (), skipped)
     return System(scope.configuration, scheduler, Worker(memory, mirrors), arrived)
 
 
 def _blocks() -> range:
-    return range(1, CONFIGURATION.pool_blocks)
+    return range(1, BLOCKS)
 
 
 def _requests() -> range:
@@ -126,15 +139,17 @@ def _groups() -> range:
 
 
 def _pool(state: ConcreteState, first_taken: Table) -> Pool:
-    refs = (0, *(int(state.of("refs", block)) for block in _blocks()))
-    labels: tuple[Label | None, ...] = (None, *(state.of("full_hash", block) for block in _blocks()))
+    """Of the free blocks, those that are cached are taken before the others: then the most is lost."""
+    refs = (0, *(int(state.of("refs", block)) for block in _blocks()), *(0,) * MORE_BLOCKS)
+    known = (state.of("full_hash", block) for block in _blocks())
+    labels: tuple[Label | None, ...] = (None, *known, *(None,) * MORE_BLOCKS)
     cached: dict[Label, Table] = {}
     for block, label in enumerate(labels):
         if label is not None:
             cached[label] = (*cached.get(label, ()), block)
-    free = [block for block in _blocks() if not refs[block]]
-    first = [block for block in dict.fromkeys(first_taken) if block in free]
-    return Pool(refs, labels, (*first, *(block for block in free if block not in first)), cached)
+    free = [block for block in range(1, len(refs)) if not refs[block]]
+    free.sort(key=lambda block: (block not in first_taken, labels[block] is None))
+    return Pool(refs, labels, tuple(free), cached)
 
 
 def _content(state: ConcreteState, block: int) -> Content:
@@ -224,11 +239,3 @@ def _mirror(configuration: Configuration, request: Request) -> Mirror:
     block = configuration.mamba_block
     column = None if block is None else column_ending_at(request.computed, block)
     return Mirror(request.tables, column, computed=request.computed)
-
-
-def shown_blocks(system: System) -> Iterator[int]:
-    """Blocks of the pool that are cached, held, or hold something."""
-    pool, memory = system.scheduler.pool, system.worker.memory
-    for block in range(1, len(pool.refs)):
-        if pool.refs[block] or pool.labels[block] is not None or memory.read(block) != UNWRITTEN:
-            yield block

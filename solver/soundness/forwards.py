@@ -19,7 +19,7 @@ from solver.remembered_policy import remembered
 from solver.scope import Scope
 from solver.search import NO_STATE, Limits, Reached, Search, Symmetry
 
-STATES = (100, 1_000, 20_000)
+STATES = (100, 1_000, 3_000)
 """How many states are kept, from one look at what was violated to the next."""
 
 WITH_ITS_NAMES = Symmetry(requests=False)
@@ -85,4 +85,3 @@ def seek_violation(scope: Scope, policy: Policy, property: str) -> tuple[Trace |
     found = seek_from(initial(scope.configuration), scope, policy, property)
     trace = Trace("", scope.configuration, found.actions) if found.actions else None
     return (confirmed(policy, property, None, trace) if trace else None), found.searched
-

@@ -29,23 +29,27 @@ WIDTH = 2
 COLUMNS = 2
 
 SHARED, LONGEST = 3, 4
-"""How many tokens both texts have in common, and how many of a text count: the one behind them is sampled last."""
+"""How many tokens both texts have in common, and how many tokens of a text there are."""
+
+BLOCKS = 6
+"""The null block included."""
 
 CONFIGURATION = Configuration(
     (Group(GroupKind.FULL_ATTENTION, WIDTH), Group(GroupKind.MAMBA, WIDTH)),
-    pool_blocks=6,
+    pool_blocks=BLOCKS + 2,
     budget=8,
     eviction=Eviction.ADVERSARIAL,
 )
+"""The instance in the model, which needs some more blocks for the tokens that the instance leaves out."""
 
 ARRIVALS = tuple(
-    Arrive(name, (Segment("x", SHARED), Segment(name, LONGEST - SHARED)), (Segment(f"{name}-out", 1),))
+    Arrive(name, (Segment("x", SHARED), Segment(name, 7 - SHARED)), (Segment(f"{name}-out", 1),))
     for name in ("r1", "r2")
 )
-"""The requests as the model knows them."""
+"""The requests as the model knows them: longer, so that there is something to do behind the instance's tokens."""
 
 NAMES = ("nobody", *(arrival.request for arrival in ARRIVALS))
-TEXTS: tuple[Prefix, ...] = ((), *(tokens_of(arrival.prompt) for arrival in ARRIVALS))
+TEXTS: tuple[Prefix, ...] = ((), *(tokens_of(arrival.prompt)[:LONGEST] for arrival in ARRIVALS))
 
 Element = Any
 """A value without z3: the number of a block, request or group, a label or None, a number, a truth value; an entry is
@@ -105,7 +109,7 @@ def _invariant(invariant: Invariant) -> Formula:
 
 
 def _instance() -> Instance:
-    blocks = [z3.Const(f"block {number}", BLOCK_SORT) for number in range(CONFIGURATION.pool_blocks)]
+    blocks = [z3.Const(f"block {number}", BLOCK_SORT) for number in range(BLOCKS)]
     requests = [z3.Const(name, REQUEST_SORT) for name in NAMES]
     groups = [z3.Const(group.kind.value, GROUP_SORT) for group in CONFIGURATION.groups]
     no_key, keys = z3.Const("no key", KEY_SORT), _keys(requests, groups)
@@ -159,6 +163,7 @@ def _words(null: Term, no_key: Term, nobody: Term, groups: list[Term]) -> Vocabu
         nobody=nobody,
         some_group=attention,
         recurrent=lambda group: group == recurrent,
+        every_state=lambda _: z3.BoolVal(False),
         key=z3.Function("key", REQUEST_SORT, GROUP_SORT, z3.IntSort(), KEY_SORT),
         extent=z3.Function("extent", KEY_SORT, z3.IntSort()),
         start=lambda _, column: WIDTH * column,
