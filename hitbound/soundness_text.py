@@ -68,8 +68,10 @@ def _in_the_model(origin: Origin, width: int) -> Iterator[str]:
     assert origin.system is not None
     yield ""
     yield "the first state in the model"
-    yield from (f"  {line}" for line in state_picture(origin.system))
-    yield from wrapped(f"  {STATE_LEGEND}", width)
+    lines = state_picture(origin.system)
+    yield from (f"  {line}" for line in lines)
+    if len(lines) > 1:
+        yield from wrapped(f"  {STATE_LEGEND}", width)
     if origin.observations:
         yield "from there"
         for number, each in enumerate(origin.observations, 1):

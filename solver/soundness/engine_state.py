@@ -1,5 +1,7 @@
-"""Concrete states of the encoding as states of the model, where the model can be in them: between two steps, with
-nothing in flight. Where it cannot, it is said why."""
+"""Concrete states of the encoding as states of the model, where the model has them: between steps, none in flight.
+
+Where it has not, it is said why.
+"""
 
 from __future__ import annotations
 
@@ -118,6 +120,8 @@ def as_system(state: ConcreteState, scope: Scope, first_taken: Table = ()) -> Sy
     arrived = {name: text for name, text in texts.items() if name in requests or name == TWIN}
     pool = _pool(state, first_taken)
     for label in pool.cached:
+        if len(label.prefix) % WIDTH:
+            raise NotExpressible("a block is cached in full that is not full")
         if not any(text[: len(label.prefix)] == label.prefix for text in arrived.values()):
             raise NotExpressible("something is cached of a request that has not arrived")
     memory = Memory((UNWRITTEN, *(_content(state, block) for block in _blocks()), *(UNWRITTEN,) * MORE_BLOCKS))

@@ -1,5 +1,7 @@
-"""Where a failed cell comes from, told to somebody who has not seen the encoding: a concrete state, what leads there,
-and what the model does from it."""
+"""Where a failed cell comes from, for readers who have not seen the encoding.
+
+A concrete state, what leads there, and what the model does from it.
+"""
 
 from __future__ import annotations
 
