@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from hitbound.conform_command import Conformed, SubjectPolicy
 from hitbound.judgement import Judgement
 from hitbound.progress import Say
 from model.errors import HitboundError
 from model.trace import Trace
+from properties import strict_json
+from properties.strict_json import DocumentError
 from properties.verdict import Result
+from properties.wording import without_numbers
 from subjects import connector_conform, courses
 from subjects.process import Failure, Subject, SubjectProcess
 
 DRIVER = Path(connector_conform.__file__).with_name("connector_driver.py")
 
-ROLES = ("kv_both", "kv_consumer", "kv_producer")
 
-KEYS = {"kv_connector_extra_config": dict, "kv_role": str, "kv_transfer_params": dict, "path": list}
-"""What a configuration may say, and the JSON type of each."""
+class _Role(Enum):
+    BOTH = "kv_both"
+    CONSUMER = "kv_consumer"
+    PRODUCER = "kv_producer"
+
+
+@attrs.frozen
+class _Configuration:
+    """What the file given with `--config` may say; `path` lists folders in which modules are looked for."""
+
+    kv_connector_extra_config: dict[str, Any] = attrs.field(factory=dict)
+    kv_role: _Role = _Role.BOTH
+    kv_transfer_params: dict[str, Any] = attrs.field(factory=dict)
+    path: tuple[str, ...] = ()
 
 
 class NoConnector(HitboundError):
@@ -40,40 +56,25 @@ def named_connector(named: str, file: Path | None) -> connector_conform.RealConn
             f"--connector {named}: name it as MODULE:CLASS, for example my_package.my_connector:MyConnector"
         )
     module, name = named.split(":")
-    said = _configuration(file) if file is not None else {}
+    said = _configuration(file) if file is not None else _Configuration()
     folder = file.resolve().parent if file is not None else Path.cwd()
-    path = [str((folder / entry).resolve()) for entry in said.get("path", ())]
+    path = [str((folder / entry).resolve()) for entry in said.path]
     return connector_conform.RealConnector(
         module=module,
         name=name,
-        extra=said.get("kv_connector_extra_config", {}),
-        role=said.get("kv_role", ROLES[0]),
-        params=said.get("kv_transfer_params", {}),
+        extra=said.kv_connector_extra_config,
+        role=said.kv_role.value,
+        params=said.kv_transfer_params,
         path=(*path, str(Path.cwd())),
     )
 
 
-def _configuration(file: Path) -> dict[str, Any]:
+def _configuration(file: Path) -> _Configuration:
+    converter = strict_json.make_converter()
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConnectorConfigurationError(f"{file}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConnectorConfigurationError(f"{file}: no JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ConnectorConfigurationError(f"{file}: a JSON object is expected, with any of {', '.join(KEYS)}")
-    for key, value in said.items():
-        if key not in KEYS:
-            raise ConnectorConfigurationError(f"{file}: unknown key {key!r}; it may have {', '.join(KEYS)}")
-        if not isinstance(value, KEYS[key]):
-            raise ConnectorConfigurationError(
-                f"{file}: {key} is {json.dumps(value)}; a {KEYS[key].__name__} is expected"
-            )
-    if said.get("kv_role", ROLES[0]) not in ROLES:
-        raise ConnectorConfigurationError(f"{file}: kv_role is {said['kv_role']!r}; use one of {', '.join(ROLES)}")
-    if not all(isinstance(entry, str) for entry in said.get("path", ())):
-        raise ConnectorConfigurationError(f"{file}: path lists folders, as strings")
-    return said
+        return strict_json.structure(strict_json.parse(strict_json.read_text(file)), _Configuration, converter)
+    except DocumentError as error:
+        raise ConnectorConfigurationError(f"{file}: {error}") from None
 
 
 def run(
@@ -102,7 +103,7 @@ def _judgement(policy: str, result: Result, found: tuple[connector_conform.Findi
     replay = next((finding.replay for finding in found if result.trace and _is_of(finding, result.trace)), None)
     if replay is None:
         return Judgement(policy, result)
-    signature = connector_conform.without_numbers(result.reason)
+    signature = without_numbers(result.reason)
     return Judgement(policy, result, signature=signature, replay=replay, tree=tree)
 
 

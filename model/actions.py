@@ -30,13 +30,15 @@ class LeafAnswers:
 @attrs.frozen
 class Arrive:
     """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0. With
-    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`)."""
+    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`). Under priority scheduling a
+    lower `priority` goes first."""
 
     request: str
     prompt: tuple[Segment, ...]
     output: tuple[Segment, ...]
     answers: tuple[LeafAnswers, ...] = ()
     skip_reading: bool = False
+    priority: int = 0
 
 
 @attrs.frozen
@@ -81,10 +83,11 @@ class Schedule:
 @attrs.frozen
 class Execute:
     """The oldest step in flight is executed, and its output taken. Synchronous loads of `failed_loads` fail in it,
-    others leave out `failed_blocks`."""
+    others leave out `failed_blocks`, and drafts are wrong as in a `Step`."""
 
     failed_loads: tuple[str, ...] = ()
     failed_blocks: tuple[FailedBlock, ...] = ()
+    rejected: tuple[RejectedDrafts, ...] = ()
 
 
 @attrs.frozen

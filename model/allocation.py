@@ -120,8 +120,9 @@ def extend(
         own = reserved(configuration, request, table, start, tokens) if sparse else None
         checkpoint = own or checkpoint
         if sparse and missing:
-            table += (NULL_BLOCK,) * (columns - 1 - (own is not None) - before)
-            table = relocate(pool, table, before, scratch if ran else 0, columns - 1)
+            skipped = columns - 1 - (own is not None)
+            table += (NULL_BLOCK,) * (skipped - before)
+            table = relocate(pool, table, before, scratch if ran else 0, skipped)
         pool, taken = pool.take(max(0, columns + scratch - len(table)) + (index in tails))
         if index in tails:
             replaces = not (group.recurrent and ran)
@@ -130,7 +131,7 @@ def extend(
         tables.append(table + taken[index in tails :])
         took_state |= group.recurrent and bool(taken)
         if group.recurrent and missing and before and configuration.steps_in_flight > 1:
-            last_state = before - 1
+            last_state = before - 1 - (scratch if ran else 0)
     hold = configuration.connector is not None and configuration.release.tail_copy_hold is TailCopyHold.UNTIL_FREED
     held = tuple(copy.destination for copy in copies if hold and not copy.replaces)
     pool = pool.touch(held)

@@ -44,6 +44,11 @@ class InFlight:
         taken = tuple(block for block in self.plan.taken if block not in blocks)
         return evolve(self, plan=evolve(self.plan, taken=taken))
 
+    def moved_back(self, request: str, tokens: int) -> InFlight:
+        """The same step, with the chunk of `request` moved back by `tokens` tokens."""
+        chunks = (chunk.moved_back(tokens) if chunk.request == request else chunk for chunk in self.plan.chunks)
+        return evolve(self, plan=evolve(self.plan, chunks=tuple(chunks)))
+
     @property
     def states(self) -> frozenset[Label]:
         """Labels of all recurrent states that it writes and that are published."""
@@ -53,3 +58,17 @@ class InFlight:
     def chunks(self) -> Iterator[tuple[Chunk, Work]]:
         """Its chunks, each with what is remembered of it."""
         return ((chunk, self.work[chunk.request]) for chunk in self.plan.chunks)
+
+
+def after_rejection(steps: tuple[InFlight, ...], request: str, rejected: int) -> tuple[InFlight, ...]:
+    """The steps in flight once the last `rejected` tokens of a chunk of `request` do not count: what was planned
+    meanwhile took all its drafts for right. The worker lets a request go on where it was, which it knows before the
+    scheduler does (`update_num_computed_tokens_for_batch_change`, vllm/v1/spec_decode/utils.py). A request that was
+    admitted again since starts anew."""
+    moved = list(steps)
+    for number, step in enumerate(steps):
+        own = next((chunk for chunk in step.plan.chunks if chunk.request == request), None)
+        if own is not None and own.starts:
+            break
+        moved[number] = step if own is None else step.moved_back(request, rejected)
+    return tuple(moved)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.allocation import publish
-from model.in_flight import InFlight
+from model.in_flight import InFlight, after_rejection
 from model.plan import Chunk
 from model.release import AcceptedDrafts
 from model.request import Request, Status
@@ -26,6 +26,9 @@ def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, i
     scheduler = evolve(scheduler, in_flight=scheduler.in_flight[1:], pool=pool)
     sampled: dict[str, int] = {}
     for chunk, work in step.chunks:
+        if chunk.rejected and scheduler.in_flight:
+            moved = after_rejection(scheduler.in_flight, chunk.request, chunk.rejected)
+            scheduler = evolve(scheduler, in_flight=moved)
         request = scheduler.requests.get(chunk.request)
         if request is None:
             continue
@@ -36,11 +39,15 @@ def settle(scheduler: Scheduler, step: InFlight) -> tuple[Scheduler, dict[str, i
 
 
 def _executed(request: Request, chunk: Chunk, rejected: int) -> Request:
-    """The request with one chunk less in flight, whose last `rejected` tokens do not count."""
+    """The request with one chunk less in flight, whose last `rejected` tokens do not count: a chunk from before a
+    preemption did not count any more."""
     stale = max(0, request.stale - chunk.count)
+    if request.stale:
+        rejected = 0
     return evolve(
         request,
         computed=max(0, request.computed - rejected),
+        placeholders=max(0, request.placeholders - rejected),
         in_flight=request.in_flight - chunk.count,
         stale=stale,
         drop_stale=request.drop_stale and stale > 0,
@@ -59,12 +66,13 @@ def _sampled(scheduler: Scheduler, request: Request, tokens: int) -> Scheduler:
     next step follow."""
     configuration = scheduler.configuration
     running = request.status is Status.RUNNING
+    drafts = configuration.drafts if running else 0
     longer = evolve(
         request,
         tokens=request.tokens + request.unsampled[:tokens],
         unsampled=request.unsampled[tokens:],
         placeholders=max(0, request.placeholders - tokens),
-        drafts=configuration.drafts if running else 0,
+        drafts=drafts if configuration.steps_in_flight == 1 else request.drafts,
     )
     pool = scheduler.pool
     accepts = configuration.drafts > 0 and configuration.release.accepted_drafts is AcceptedDrafts.AT_ONCE

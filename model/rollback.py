@@ -9,7 +9,7 @@ from __future__ import annotations
 from model.configuration import Configuration, Group, LoadFailure
 from model.geometry import column_ending_at, columns_written
 from model.in_flight import InFlight, Work
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.plan import Chunk, Entry, entries_of
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
@@ -43,6 +43,7 @@ def _spread(
     """All that was computed from what failed, as far as it has not changed hands since, and by which requests."""
     poisoned = dict.fromkeys(failed, 0)
     affected: list[str] = []
+    copies = [(number, copy) for number, each in enumerate(steps) for copy in each.plan.copies]
     pending = [(number, chunk, work) for number, each in enumerate(steps) for chunk, work in each.chunks]
 
     def remains(entry: Entry, number: int) -> bool:
@@ -58,6 +59,10 @@ def _spread(
             pending.remove((number, chunk, work))
             poisoned |= dict.fromkeys(_written(configuration, chunk, work), number)
             affected.append(chunk.request)
+        for number, copy in copies:
+            destination = copy.group, copy.destination
+            if remains((copy.group, copy.source), number):
+                poisoned[destination] = max(number, poisoned.get(destination, 0))
     return {entry for entry in poisoned if remains(entry, len(takings))}, tuple(dict.fromkeys(affected))
 
 
@@ -91,6 +96,6 @@ def _columns_written(configuration: Configuration, chunk: Chunk, group: Group) -
         rows = tuple(column for _, column in draft_states(chunk, group.block))
         return rows if saved is None else (saved.destination, *rows)
     states = configuration.written_states(chunk.computed, chunk.end)
-    stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+    stored = stored_by(configuration, chunk)
     columns = tuple(column_ending_at(boundary, group.block) for boundary in states)
     return columns if stored is None else (stored.column, *columns)

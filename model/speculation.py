@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from model.actions import Action, Step
+from model.actions import Action, Execute, Step
 from model.configuration import Configuration
 from model.geometry import column_ending_at, floor_to
 from model.plan import Chunk, StepPlan, Table
@@ -66,11 +66,16 @@ def verified(chunk: Chunk, text_length: int, rejected: int) -> Chunk:
     return evolve(chunk, rejected=wrong, prefix=prefix)
 
 
+def drafts_of(plan: StepPlan) -> dict[str, int]:
+    """How many drafts the plan verifies for each request; rows without drafts do not count."""
+    return {chunk.request: chunk.drafts for chunk in plan.chunks if chunk.drafts > chunk.rejected}
+
+
 def with_drafts_verified(plan: StepPlan, action: Action, texts: Mapping[str, Prefix]) -> StepPlan:
     """The plan with what `action` says of the drafts that it verifies."""
     if not any(chunk.drafts for chunk in plan.chunks):
         return plan
-    rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step) else {}
+    rejected = {each.request: each.drafts for each in action.rejected} if isinstance(action, Step | Execute) else {}
     chunks = (verified(chunk, len(texts[chunk.request]), rejected.get(chunk.request, 0)) for chunk in plan.chunks)
     return evolve(plan, chunks=tuple(chunks))
 

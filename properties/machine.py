@@ -29,13 +29,14 @@ from model.actions import (
     Schedule,
     Step,
 )
-from model.configuration import Configuration, Eviction
+from model.configuration import Configuration, Eviction, Scheduling
 from model.connector import Connector, Leaf
 from model.errors import IllegalAction
 from model.plan import Load
 from model.policy import Policy
 from model.release import NEWEST, Release
 from model.request import Status
+from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
@@ -50,6 +51,7 @@ from properties.twin import TwinState, disagreement, end_load, execute, forget, 
 from properties.verdict import Case, Cell
 
 _RARELY = st.sampled_from([False, False, True])
+_PRIORITIES = st.sampled_from([1, 0, 2])
 
 MOST_REQUESTS = 6
 """Requests that arrive in one run."""
@@ -117,7 +119,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         configuration = data.draw(drawn)
         rules = campaign.release
         if configuration.checkpoint_alignment is not None:
-            rules = attrs.evolve(rules, checkpoint_start=configuration.release.checkpoint_start)
+            own = configuration.release
+            rules = attrs.evolve(
+                rules, checkpoint_start=own.checkpoint_start, unreserved_checkpoint=own.unreserved_checkpoint
+            )
         configuration = attrs.evolve(configuration, release=rules)
         if campaign.connector is not None:
             configuration = attrs.evolve(configuration, connector=campaign.connector)
@@ -211,7 +216,9 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         output = (Segment(f"o{number}", data.draw(st.integers(1, most_output(self.configuration)))),)
         self.texts[f"r{number}"] = prompt + output
         skips = Feature.SKIPPED_READING in self.campaign.features and data.draw(_RARELY)
-        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration)), skips))
+        answered = data.draw(answers(self.configuration))
+        priority = data.draw(_PRIORITIES) if self.configuration.scheduling is Scheduling.PRIORITY else 0
+        self._act(Arrive(f"r{number}", prompt, output, answered, skips, priority))
 
     @precondition(lambda self: self._can_arrive)
     @rule(data=st.data())
@@ -225,6 +232,9 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         """One step; also what remains to be done when nothing else is possible."""
+        self._step()
+
+    def _step(self) -> None:
         if self._alive:
             self._act(Execute() if self._in_flight else Step())
 
@@ -430,12 +440,17 @@ class SpeculationMachine(EngineMachine):
         wrong = [
             RejectedDrafts(name, data.draw(st.integers(0, drafts))) for name, drafts in self._drafts.items() if drafts
         ]
-        self._act(Step(rejected=tuple(each for each in wrong if each.drafts)))
+        rejected = tuple(each for each in wrong if each.drafts)
+        self._act(Execute(rejected=rejected) if self._in_flight else Step(rejected=rejected))
 
     @property
     def _drafts(self) -> dict[str, int]:
+        """Drafts that the next step to be executed verifies."""
         assert self.system is not None
-        return {name: request.drafts for name, request in self.system.scheduler.requests.items()}
+        scheduler = self.system.scheduler
+        if scheduler.in_flight:
+            return drafts_of(scheduler.in_flight[0].plan)
+        return {name: request.drafts for name, request in scheduler.requests.items()}
 
 
 def has_gone_wrong(observation: Observation) -> bool:

@@ -19,7 +19,7 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import Configuration
+from model.configuration import Configuration, Scheduling
 from model.connector import Composite, Connector, Leaf
 from model.errors import HitboundError
 from model.tokens import Segment
@@ -28,11 +28,25 @@ from model.trace import Trace
 
 def minimise(trace: Trace, still_violates: Callable[[Trace], bool]) -> Trace:
     """A trace of which no simplification known here violates any more. `still_violates` replays a candidate."""
+    trace = _shortened(trace, still_violates)
     while True:
         simpler = next((candidate for candidate in _simpler(trace) if still_violates(candidate)), None)
         if simpler is None:
             return trace
         trace = simpler
+
+
+def _shortened(trace: Trace, still_violates: Callable[[Trace], bool]) -> Trace:
+    """The trace without as many neighbouring actions at a time as the violation can do without: a long trace has most
+    of its actions left out in few replays."""
+    length = len(trace.actions) // 2
+    while length > 1:
+        for first in reversed(range(0, len(trace.actions), length)):
+            shorter = attrs.evolve(trace, actions=trace.actions[:first] + trace.actions[first + length :])
+            if still_violates(shorter):
+                trace = shorter
+        length //= 2
+    return trace
 
 
 def size(trace: Trace) -> tuple[int, int]:
@@ -69,6 +83,9 @@ def _simpler_configurations(trace: Trace) -> Iterator[tuple[Configuration, tuple
         )
         without = tuple(action for action in plain if not isinstance(action, Execute))
         yield attrs.evolve(configuration, steps_in_flight=1), without
+    if configuration.scheduling is not Scheduling.FCFS:
+        equal = (attrs.evolve(action, priority=0) if isinstance(action, Arrive) else action for action in trace.actions)
+        yield attrs.evolve(configuration, scheduling=Scheduling.FCFS), tuple(equal)
     if configuration.drafts:
         yield attrs.evolve(configuration, drafts=configuration.drafts - 1), trace.actions
     whole = sum(segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt)
@@ -116,7 +133,7 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
         case Step(failed_blocks=blocks) | Execute(failed_blocks=blocks) if blocks:
             for position in range(len(blocks)):
                 yield attrs.evolve(action, failed_blocks=blocks[:position] + blocks[position + 1 :])
-        case Step(rejected=rejected) if rejected:
+        case Step(rejected=rejected) | Execute(rejected=rejected) if rejected:
             for position in range(len(rejected)):
                 yield attrs.evolve(action, rejected=rejected[:position] + rejected[position + 1 :])
         case Schedule():
@@ -130,6 +147,8 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
 def _simpler_arrivals(action: Arrive) -> Iterator[Arrive]:
     for answers in _simpler_answers(action.answers):
         yield attrs.evolve(action, answers=answers)
+    if action.priority:
+        yield attrs.evolve(action, priority=0)
     for output in _shorter(action.output):
         yield attrs.evolve(action, output=output)
     for prompt in _shorter(action.prompt):

@@ -99,6 +99,7 @@ def make_converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, omit_if_default=True)
     for kind in (int, str, bool):
         converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook_func(lambda of: of == dict[str, Any], _exactly(dict))
     converter.register_structure_hook_factory(attrs.has, _object_hook)
     converter.register_structure_hook_factory(_is_tuple, _list_hook)
     converter.register_structure_hook_factory(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from model.configuration import Configuration, GroupKind
 from model.execution import BadRead, Reason
 from model.memory import AttentionKV, Content, Garbage, RecurrentState
@@ -18,6 +20,11 @@ _KIND = {
 def group_name(configuration: Configuration, group: int) -> str:
     """For example "Mamba group 1"."""
     return f"{_KIND[configuration.groups[group].kind]} group {group}"
+
+
+def without_numbers(message: str) -> str:
+    """What tells one message from others, whatever the sizes. Names that look random are numbers too."""
+    return re.sub(r"\b(?=\w*\d)\w+\b", "n", message)
 
 
 def sum_of(local: int, external: int) -> str:

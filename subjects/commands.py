@@ -59,7 +59,8 @@ class Commands:
         do, arguments = self.command(observation.action)
         if observation.plan is not None:
             if observation.planned is None:
-                do, arguments = "execute", {}
+                rejected = {key: value for key, value in arguments.items() if key == "rejected"}
+                do, arguments = "execute", rejected
             groups = observation.before.configuration.groups
             failed = {block for load in observation.plan.loads for _, block in load.failed(groups)}
             if failed:
@@ -78,6 +79,7 @@ class Commands:
                         for said in action.answers
                     },
                     "skip_reading": action.skip_reading,
+                    "priority": action.priority,
                 }
             case Step(rejected=rejected) if rejected:
                 return {"budget": action.budget, "rejected": {each.request: each.drafts for each in rejected}}
@@ -89,6 +91,8 @@ class Commands:
                 return {"request": action.request, "succeeded": action.succeeded}
             case Abort():
                 return {"request": action.request}
+            case Execute(rejected=rejected) if rejected:
+                return {"rejected": {each.request: each.drafts for each in rejected}}
             case Preempt() | Reset() | Execute():
                 return {}
             case EvictObject() | EndSaves():

@@ -7,7 +7,6 @@ nothing differs, one judgement is about both (see `subjects/differential.py`).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -24,6 +23,7 @@ from properties.judge import events, violations
 from properties.machine import has_gone_wrong
 from properties.replay import Replay, first_admissions
 from properties.verdict import Case
+from properties.wording import without_numbers
 from subjects.courses import Course, Profile, courses_on, events_of, is_compared, run_of
 from subjects.differential import Comparison, Difference, Ending, compared, start
 from subjects.engine import SubjectEngine
@@ -193,7 +193,7 @@ def run_on(trace: Trace, policy: Policy, process: SubjectProcess, *, whole: bool
 
 def signature_of(violation: Violation, trace: Trace) -> Signature:
     """Which finding the violation is."""
-    raised = re.sub(r"\d+", "n", violation.message) if violation.property == NO_ENGINE_ERROR else ""
+    raised = without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
     return Signature(violation.property, violation.case, raised, trace.configuration.configuration_class)
 
 

@@ -24,6 +24,7 @@ from properties.invariant import Violation
 from properties.minimise import minimise, size
 from properties.replay import Replay, first_admissions
 from properties.verdict import Result, Verdict
+from properties.wording import without_numbers
 from subjects.conform import NO_ENGINE_ERROR
 from subjects.connector_engine import CONTENT, PATIENCE, Clause, ConnectorEngine, Run
 from subjects.connector_traces import courses, random_trace
@@ -275,7 +276,7 @@ def findings(outcome: Outcome) -> tuple[Finding, ...]:
             _varied(example, late=False),
         )
         example = next((trace for trace in plainer if violates(trace)), example)
-        smallest = minimise(_shortened(example, violates), violates)
+        smallest = minimise(example, violates)
         plain = _varied(smallest, offered=False)
         smallest = minimise(plain, violates) if plain != smallest and violates(plain) else smallest
         finding = _again(smallest, signature, outcome.bench)
@@ -300,18 +301,6 @@ def _varied(trace: Trace, *, late: bool = True, offered: bool = True) -> Trace:
 
 def _is_offered(trace: Trace) -> bool:
     return isinstance(trace.configuration.connector, Leaf) and trace.configuration.connector.claims
-
-
-def _shortened(trace: Trace, violates: Callable[[Trace], bool]) -> Trace:
-    """The trace without as many neighbouring actions at a time as the violation can do without."""
-    length = len(trace.actions) // 2
-    while length > 1:
-        for first in reversed(range(0, len(trace.actions), length)):
-            shorter = attrs.evolve(trace, actions=trace.actions[:first] + trace.actions[first + length :])
-            if violates(shorter):
-                trace = shorter
-        length //= 2
-    return trace
 
 
 def _again(trace: Trace, signature: Signature, bench: Bench) -> Finding | None:
@@ -446,11 +435,6 @@ def _note(violation: Violation, trace: Trace, outcome: Outcome) -> None:
 
 def _raised(violation: Violation) -> str:
     return without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
-
-
-def without_numbers(message: str) -> str:
-    """What tells one exception from others, whatever the trace. Names that look random are numbers too."""
-    return re.sub(r"\b(?=\w*\d)\w+\b", "n", message)
 
 
 def _error(failure: Failure, action: int | None) -> Violation:

@@ -25,8 +25,6 @@ from types import SimpleNamespace
 from typing import Any
 
 PROTOCOL = 2
-NO_DRAFT = -1
-"""Token of a row that is added without a draft."""
 DRAFT = 5
 """Token that stands for any draft: whether it is right is told when the step is executed."""
 OPT = {
@@ -311,6 +309,7 @@ class Engine:
         drafts: int = 0,
         replay_window: int = 0,
         auxiliary_outputs: bool = False,
+        scheduling: str = "fcfs",
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -333,6 +332,7 @@ class Engine:
         draft_model = any(group["draft"] for group in groups)
         config.speculative_config = vllm.speculative_config(drafts, draft_model)
         config.scheduler_config.async_scheduling = steps_in_flight > 1
+        config.scheduler_config.policy = scheduling
         if config.max_concurrent_batches != steps_in_flight:
             raise ValueError(f"{steps_in_flight} steps in flight; this release has {config.max_concurrent_batches}")
         kv_cache_config = call(
@@ -380,7 +380,7 @@ class Engine:
         self._texts: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._budget = budget
-        self._in_flight: list[tuple[Any, list[str]]] = []
+        self._in_flight: list[tuple[Any, list[str], set[str]]] = []
         self._observe()
         return self._state()
 
@@ -391,6 +391,7 @@ class Engine:
         output: list[int],
         answers: dict[str, Any],
         skip_reading: bool = False,
+        priority: int = 0,
     ) -> dict[str, Any]:
         """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
         sampling = self._vllm.sampling.SamplingParams(
@@ -405,6 +406,8 @@ class Engine:
             sampling_params=sampling,
             pooling_params=None,
             block_hasher=self._hasher,
+            priority=priority,
+            arrival_time=float(len(self._texts)),
         )
         self._outputs[request] = output
         self._texts[request] = prompt + output
@@ -456,7 +459,9 @@ class Engine:
             if request.num_computed_tokens >= request.num_tokens
         ]
         scheduled = list(output.num_scheduled_tokens.items())
-        self._in_flight.append((output, samples))
+        # Only a request that waited gets rows without drafts. With several steps in flight no draft is known here.
+        padded = starts & output.scheduled_spec_decode_tokens.keys()
+        self._in_flight.append((output, samples, padded))
         taken, self._taken = self._taken, []
         return {
             "scheduled": scheduled,
@@ -469,8 +474,7 @@ class Engine:
             "attempts": self._attempts,
             "asked": self._asked,
             "drafts": {
-                name: [len(tokens), all(token == NO_DRAFT for token in tokens)]
-                for name, tokens in output.scheduled_spec_decode_tokens.items()
+                name: [len(tokens), name in padded] for name, tokens in output.scheduled_spec_decode_tokens.items()
             },
             "copies": [list(copy) for copy in getattr(output, "kv_cache_block_copies", None) or ()],
         }
@@ -478,21 +482,21 @@ class Engine:
     def execute(self, failed_blocks: list[int] | None = None, rejected: dict[str, int] | None = None) -> dict[str, Any]:
         """Take the output of the oldest step in flight. Loads into `failed_blocks` fail in it, and so many drafts of
         each request in `rejected` are wrong; other drafts are right, as far as the output goes."""
-        output, samples = self._in_flight.pop(0)
+        output, samples, padded = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
         running = dict(self._scheduler.requests)
         loads = None
         if failed_blocks:
             loads = call(self._vllm.outputs.KVConnectorOutput, invalid_block_ids=set(failed_blocks))
         accepted = {
-            name: len(tokens) - (rejected or {}).get(name, 0) if NO_DRAFT not in tokens else 0
+            name: 0 if name in padded else len(tokens) - (rejected or {}).get(name, 0)
             for name, tokens in output.scheduled_spec_decode_tokens.items()
         }
         sampled = [self._next_tokens(name, accepted.get(name, 0)) if name in samples else [] for name in names]
         self._take_output(output, names, sampled, loads)
         # Those that have ended with this step, too.
         self._learn_hashes(running)
-        if self._drafts:
+        if self._drafts and self._scheduler.vllm_config.max_concurrent_batches == 1:
             drafting = self._vllm.outputs.DraftTokenIds(samples, [[DRAFT] * self._drafts for _ in samples])
             self._scheduler.update_draft_token_ids(drafting)
         return self._state()

@@ -16,7 +16,7 @@ from model.admission import Admission, Decision
 from model.composition import claim_of
 from model.configuration import Configuration
 from model.connector import Leaf, leaves_of
-from model.in_flight import InFlight
+from model.in_flight import InFlight, after_rejection
 from model.loading import writes_of
 from model.lookup import look_up
 from model.plan import Chunk, Copy, Load, StepPlan, Table
@@ -97,6 +97,8 @@ class SubjectEngine:
     def _scheduled(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before = self.system
         step = reply["step"]
+        attempts = [attempt for attempt in step["attempts"] if attempt["outcome"] == "allocated"]
+        ran = {attempt["request"] for attempt in attempts if not attempt["waiting"]}
         admissions = tuple(self._admission(attempt, step, texts) for attempt in _admitted(step))
         for admission in admissions:
             if any(load.asynchronous for load in admission.loads):
@@ -113,11 +115,14 @@ class SubjectEngine:
             put_off=tuple(attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"),
             asked_again=tuple(asked_again(step)),
             preempted=tuple(step["preempted"]),
+            taken_out=tuple(name for name in step["preempted"] if name in ran),
         )
 
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before, step = self.system, self.in_flight.pop(0)
         plan = with_drafts_verified(step.plan, action, texts)
+        for chunk in plan.chunks:
+            self.in_flight = [*after_rejection(tuple(self.in_flight), chunk.request, chunk.rejected)]
         worker, execution = working.execute(before.configuration, before.worker, plan)
         self.system = self._system(reply, texts, worker)
         return Observation(

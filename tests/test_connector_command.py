@@ -88,12 +88,14 @@ def test_a_configuration_says_where_the_module_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
-        ("{", "no JSON"),
-        ("[]", "a JSON object is expected"),
-        ('{"kv_connector_extra": {}}', "unknown key 'kv_connector_extra'"),
-        ('{"path": "lib"}', "a list is expected"),
-        ('{"path": [3]}', "lists folders"),
-        ('{"kv_role": "both"}', "use one of kv_both"),
+        ("{", "not JSON"),
+        ("[]", "expected an object, got a list"),
+        ('{"kv_connector_extra": {}}', 'unknown key "kv_connector_extra"'),
+        ('{"kv_transfer_params": 3}', "kv_transfer_params: expected an object, got an integer"),
+        ('{"path": "lib"}', "path: expected a list, got a string"),
+        ('{"path": [3]}', r"path\[0\]: expected a string, got an integer"),
+        ('{"kv_role": "both"}', "expected one of kv_both, kv_consumer, kv_producer"),
+        ('{"kv_role": "kv_both", "kv_role": "kv_consumer"}', "occurs twice"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_says_why(tmp_path: Path, text: str, telling: str) -> None:

@@ -17,7 +17,7 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import Configuration, Group, LoadFailure
+from model.configuration import Configuration, Group, GroupKind, LoadFailure
 from model.connector import Contract, Leaf
 from model.release import FailedTransfer, Recovery, Release, RunnerPosition
 from model.system import System, apply, initial
@@ -135,6 +135,15 @@ def test_one_failed_block_is_enough(group: int) -> None:
     fails = (arrive("r", 4, 3, store=4), Step(failed_blocks=(FailedBlock("r", group, 1),)))
     assert run(V028, configuration(Recovery.PREEMPTED), *fails, Drain()).violations == ()
     assert "LOAD-ROLLBACK" in told(run(V028, configuration(Recovery.UNNOTICED), *fails))
+
+
+def test_a_copy_of_what_a_failed_load_left_is_withdrawn_too() -> None:
+    """A step in flight moves the request's own partial tail, computed from the load, to a copy."""
+    of = configuration(Recovery.PREEMPTED, ATTENTION, Group(GroupKind.MAMBA, 8), steps_in_flight=2, budget=5)
+    actions = (arrive("r", 0, 3, store=1), Schedule(), Schedule(), Execute(failed_loads=("r",)), Execute())
+    seen = run(V028, of, *actions)
+    assert [each.plan.copies for each in seen.observations if each.plan is not None][-1]
+    assert seen.violations == ()
 
 
 def test_in_place_the_output_in_flight_of_a_poisoned_request_is_kept() -> None:

@@ -224,7 +224,6 @@ def test_each_part_of_the_worker_is_needed(monkeypatch: pytest.MonkeyPatch, muta
         ({"drafts": -1}, ConfigurationError, "-1 drafts"),
         ({"drafts": 2, "budget": 2}, ConfigurationError, "would wait for ever"),
         ({"drafts": 4, "budget": 9}, UnsupportedConfiguration, "two boundaries"),
-        ({"drafts": 1, "steps_in_flight": 2}, UnsupportedConfiguration, "several steps in flight"),
         ({"drafts": 1, "state_mode": StateMode.ALL}, UnsupportedConfiguration, "states in every block"),
     ],
 )

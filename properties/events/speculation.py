@@ -14,21 +14,14 @@ from properties.invariant import Sometimes, draws
 
 
 def _with_drafts(observation: Observation) -> Iterator[Chunk]:
-    """Executed chunks of requests whose drafts were verified; rows without drafts do not count."""
-    if observation.plan is None:
-        return
-    requests = observation.before.scheduler.requests
-    for chunk in observation.plan.chunks:
-        before = requests.get(chunk.request)
-        if chunk.drafts and before is not None and before.drafts:
-            yield chunk
+    """Executed chunks of requests whose drafts were verified. Only a request that waited gets rows without drafts."""
+    chunks = () if observation.plan is None else observation.plan.chunks
+    return (chunk for chunk in chunks if chunk.drafts and not chunk.starts)
 
 
 def _padded(observation: Observation) -> bool:
-    if observation.plan is None:
-        return False
-    requests = observation.before.scheduler.requests
-    return any(chunk.drafts and not requests[chunk.request].drafts for chunk in observation.plan.chunks)
+    chunks = () if observation.plan is None else observation.plan.chunks
+    return any(chunk.drafts and chunk.starts for chunk in chunks)
 
 
 def _copied_back(observation: Observation) -> bool:
@@ -49,6 +42,12 @@ def _relocated(observation: Observation) -> bool:
     )
 
 
+def _rejected_in_flight(observation: Observation) -> bool:
+    """What is scheduled of the request begins earlier in the text than it was planned to."""
+    planned = {chunk.request for step in observation.after.scheduler.in_flight for chunk in step.plan.chunks}
+    return any(chunk.rejected and chunk.request in planned for chunk in _with_drafts(observation))
+
+
 _event = functools.partial(Sometimes, applies_to="campaigns with drafts", applies=draws(Feature.SPECULATION))
 
 
@@ -62,6 +61,13 @@ ENTRIES = (
         id="DRAFT-REJECTED",
         statement="A draft turns out to be wrong.",
         occurs=lambda observation: any(chunk.rejected for chunk in _with_drafts(observation)),
+    ),
+    _event(
+        id="REJECTED-IN-FLIGHT",
+        statement="A draft turns out to be wrong after the next step of its request was scheduled.",
+        occurs=_rejected_in_flight,
+        applies_to="campaigns with drafts and several steps in flight",
+        applies=lambda setting: {Feature.SPECULATION, Feature.STEPS_IN_FLIGHT} <= setting.features,
     ),
     _event(
         id="ROWS-PADDED",

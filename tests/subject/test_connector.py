@@ -12,6 +12,7 @@ from hitbound.connector_command import DRIVER
 from hitbound.known_findings import written_up
 from model.connector import Contract
 from properties.verdict import Result, Verdict
+from properties.wording import without_numbers
 from subjects.conform import NO_ENGINE_ERROR
 from subjects.connector_conform import (
     CLAIM,
@@ -24,7 +25,6 @@ from subjects.connector_conform import (
     findings,
     results,
     strongest,
-    without_numbers,
 )
 from subjects.connector_engine import Clause
 from subjects.process import Failure, SubjectProcess

@@ -127,12 +127,20 @@ def test_what_is_judged_of_the_model_is_judged_of_the_subject_alone(process: Sub
 
 @on_the_newest
 @with_and_without_a_window
-@pytest.mark.parametrize("others", [frozenset[Feature](), frozenset({Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS})])
+@pytest.mark.parametrize(
+    "others",
+    [
+        frozenset[Feature](),
+        frozenset({Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS}),
+        frozenset({Feature.STEPS_IN_FLIGHT, Feature.PARTIAL_TAILS}),
+    ],
+)
 def test_no_decision_differs_with_drafts(
     process: SubjectProcess, second_attention: GroupKind | None, others: frozenset[Feature]
 ) -> None:
     met = what_is_met(process, second_attention, Eviction.LRU, others | {Feature.SPECULATION})
-    assert {event.id for event in speculation.ENTRIES} <= met
+    only_in_flight = set() if Feature.STEPS_IN_FLIGHT in others else {"REJECTED-IN-FLIGHT"}
+    assert {event.id for event in speculation.ENTRIES} - only_in_flight <= met
 
 
 @on_the_newest
@@ -146,6 +154,14 @@ def test_no_decision_differs_where_something_changes_an_answer(
 ) -> None:
     met = what_is_met(process, None, eviction, frozenset({adjustment, Feature.SKIPPED_READING}))
     assert meets | {"LOCAL-HIT", "READING-SKIPPED"} <= met
+
+
+@on_required_releases
+def test_no_decision_differs_with_priorities(process: SubjectProcess) -> None:
+    met: set[str] = set()
+    for second_attention in (None, GroupKind.SLIDING_WINDOW):
+        met |= what_is_met(process, second_attention, Eviction.LRU, frozenset({Feature.PRIORITIES}))
+    assert {"PREEMPTED", "TAKEN-OUT"} <= met
 
 
 class Deepest(Vllm028):
