@@ -12,8 +12,6 @@ from model.policies import POLICIES
 from model.release import NEWEST, Adoption, ChunkGuard, Recovery, Release, Visibility
 from properties.replay import replay
 from properties.verdict import Verdict
-from solver.soundness.cells import ACTIONS
-from solver.soundness.invariants import INVARIANTS
 from solver.soundness.proof import CellFinding, Soundness, examine_soundness
 from solver.soundness.results import soundness_results
 from solver.soundness.tracing import Aim, traced
