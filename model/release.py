@@ -169,6 +169,16 @@ class PromptTail(enum.Enum):
     """The last one below the prompt's last token (from 0.32); the last whole block of a prefill likewise."""
 
 
+class TailStop(enum.Enum):
+    """Where a prefill stops at the last hash boundary of its prompt, so that a state is written there
+    (`mamba_partial_cache_hit`)."""
+
+    WHERE_HITS_END = "where_hits_end"
+    """Where hits may end at it (from 0.28)."""
+    BELOW_THE_SCHEDULER_BLOCK = "below_the_scheduler_block"
+    """Where hash units are smaller than scheduler blocks: in vain beside a group of wider blocks (up to 0.27)."""
+
+
 class Truncation(enum.Enum):
     """Which hit lists have to reach the boundary at which a partial tail is dropped (`truncate_computed_blocks`)."""
 
@@ -435,6 +445,7 @@ class Release:
     resumption: Resumption = Resumption.AS_RESUMED
     skipped_reading: SkippedReading = SkippedReading.NOTHING
     prompt_tail: PromptTail = PromptTail.BELOW_LAST_TOKEN
+    tail_stop: TailStop = TailStop.WHERE_HITS_END
     truncation: Truncation = Truncation.ATTENTION_COVERS
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
@@ -497,6 +508,7 @@ _AT_028 = attrs.evolve(
 )
 _AT_027 = attrs.evolve(
     _AT_028,
+    tail_stop=TailStop.BELOW_THE_SCHEDULER_BLOCK,
     truncation=Truncation.EVERY_GROUP_COVERS,
     running_mark=RunningMark.NEW_STATE_BLOCK,
     next_running=NextRunning.MAY_PASS_OVER_ONE,

@@ -213,10 +213,12 @@ class Outcome:
 
 
 def _violated(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
+    """What was found, in the class of its trace: a campaign may draw others than that of its cell."""
     for each in outcomes:
         for (property, case), trace in each.findings:
             yield attrs.evolve(
                 about(base, property),
+                cell=attrs.evolve(each.campaign.cell, configuration_class=trace.configuration.configuration_class),
                 case=case,
                 verdict=Verdict.VIOLATED,
                 scope=each.scope,
