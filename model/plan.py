@@ -127,7 +127,8 @@ class Chunk:
 
     `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
     first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays. The
-    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong.
+    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong. `reserves`
+    if there is a block for a checkpoint.
     """
 
     request: str
@@ -139,6 +140,7 @@ class Chunk:
     drafts: int = 0
     rejected: int = 0
     rerun: int = 0
+    reserves: bool = False
 
     @property
     def end(self) -> int:

@@ -13,7 +13,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
@@ -206,9 +206,9 @@ class _Run:
         block = configuration.mamba_block or 1
         ends = configuration.written_states(chunk.computed, chunk.end)
         self.columns = {boundary: column_ending_at(boundary, block) for boundary in ends}
-        stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
-        if stored is not None:
-            self.columns[stored.boundary] = stored.column
+        self.stored = stored_by(configuration, chunk)
+        if self.stored is not None:
+            self.columns[self.stored.boundary] = self.stored.column
         if chunk.drafts:
             last = column_ending_at(chunk.end, block)
             self.columns = {chunk.end - chunk.drafts + row: last + row for row in range(1 + chunk.drafts)}
@@ -279,7 +279,9 @@ class _Run:
 
     def write_states(self) -> None:
         for index, written in self.written.items():
-            for boundary, state in written.items():
+            # A checkpoint is stored last.
+            last = None if self.stored is None else self.stored.boundary
+            for boundary, state in sorted(written.items(), key=lambda each: each[0] == last):
                 self.blocks.fill(self._block(index, self.columns[boundary]), state)
 
     def keep_accepted(self) -> int:

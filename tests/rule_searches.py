@@ -8,7 +8,7 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, OutgrownAlias, Recovery, Release, SharedTail
+from model.release import NEWEST, OutgrownAlias, PreemptedChunk, Recovery, Release, SharedTail
 from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, NullBlocks, StoreRules
 from properties.features import Feature
 from properties.machine import Campaign
@@ -26,6 +26,7 @@ class Search:
     store: StoreRules | None = None
     tails: bool = False
     windows: bool = False
+    priorities: bool = False
 
     @property
     def connector(self) -> Leaf | None:
@@ -42,7 +43,11 @@ class Search:
                 ConfigurationClass.SECOND_ATTENTION_SPEC,
             )
             kind = tails if self.tails else windows
-        features = {Feature.STORES: self.store is not None, Feature.PARTIAL_TAILS: self.tails}
+        features = {
+            Feature.STORES: self.store is not None,
+            Feature.PARTIAL_TAILS: self.tails,
+            Feature.PRIORITIES: self.priorities,
+        }
         return Campaign(
             guarded(POLICIES["vllm-0.28"]),
             Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, kind),
@@ -70,5 +75,9 @@ SEARCHES = {
     ),
     "a tail of the step is not hit": Search(
         None, release=attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP), tails=True
+    ),
+    "hashes of a preempted chunk stay": Search("STATE-LABEL", release=NEWEST, priorities=True),
+    "hashes of a preempted chunk are withdrawn": Search(
+        None, release=attrs.evolve(NEWEST, preempted_chunk=PreemptedChunk.WITHDRAWN), priorities=True
     ),
 }

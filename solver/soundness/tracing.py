@@ -49,6 +49,7 @@ FEATURES: dict[str, frozenset[Feature]] = {
     **dict.fromkeys(("save begins", "save ends"), frozenset({Feature.STORES})),
     **dict.fromkeys(("publish tail", "copy for reader", "copy for producer"), _TAILS),
     "publish checkpoint": _TAILS | {Feature.INTERNAL_CHECKPOINT},
+    **dict.fromkeys(("verify drafts", "relocate"), frozenset({Feature.SPECULATION})),
     "forward chunk": _DRAFTED_TAILS,
     "free": frozenset({Feature.STEPS_IN_FLIGHT, Feature.INTERRUPTIONS}),
     "retire": frozenset({Feature.STEPS_IN_FLIGHT}),
