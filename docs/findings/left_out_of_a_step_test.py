@@ -1,7 +1,7 @@
 """A request that was left out of a step goes on from its last accepted draft (older runner, `GPUModelRunner`).
 
-The runner takes requests that a step leaves out of its batch (`GPUModelRunner._update_states`), and adds them again when
-they run again. The column of the recurrent state lies as many columns behind the running one as drafts were accepted
+The runner removes a request that a step leaves out from its batch (`GPUModelRunner._update_states`), and adds it anew
+when it runs again. The recurrent state lies as many columns behind the running one as drafts were accepted
 (`num_accepted_tokens`), which is kept in the batch alone. A test on a CPU, without a model.
 """
 
