@@ -41,6 +41,7 @@ def test_the_accepted_drafts_of_a_request_that_was_left_out_are_remembered(tmp_p
             block_sizes=[16],
             kernel_block_sizes=[16],
             num_speculative_tokens=1,
+            max_num_blocks_per_req=[8],
         )
     request = call(
         CachedRequestState,
