@@ -177,6 +177,17 @@ def a_reader_of_a_partial_tail() -> Trace:
     return Trace("tail", hybrid(None, *TAIL_GROUPS, budget=20), actions)
 
 
+def a_reader_of_part_of_a_block() -> Trace:
+    """The attention of a whole block of 4 tokens is found, and a state after 2 of them."""
+    groups = Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4)
+    actions = (
+        *(arrive("state", 2, 1), Drain(), Evict(0, "state", 2)),
+        *(arrive("attention", 4, 2), Drain(), Evict(1, "attention", 4)),
+        *(arrive("reader", 4, 3), Drain()),
+    )
+    return Trace("part of a block", attrs.evolve(hybrid(None, *groups, budget=20), hash_block=2), actions)
+
+
 def a_tail_that_waits_for_its_copy(connector: Leaf | None) -> Trace:
     """Its reader is given up while the step that copies it is in flight: with a connector both blocks stay referenced
     until that has run."""
@@ -328,6 +339,7 @@ BY_HAND = (
     loads_that_outlive_their_step(),
     a_load_that_fails_in_its_step(),
     a_reader_of_a_partial_tail(),
+    a_reader_of_part_of_a_block(),
     a_tail_that_waits_for_its_copy(None),
     a_tail_that_waits_for_its_copy(STORE),
     a_producer_that_runs_on(),
