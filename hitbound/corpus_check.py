@@ -12,7 +12,7 @@ import attrs
 
 from hitbound.corpus import corpus
 from hitbound.expectation import unmet
-from model.configuration import Configuration
+from model.configuration import Configuration, Scheduling
 from model.connector import leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policy import Policy
@@ -118,11 +118,12 @@ def _violations(policy: Policy, replayed: Replay) -> list[tuple[str, str]]:
 
 
 def _in_required_cell(configuration: Configuration) -> bool:
-    """A trace under older rules, or under rules that are switched on for it, shows what these do, not the policy."""
+    """A trace under older rules, or with what is switched on for it, shows what that does, not the policy."""
     honest = configuration.connector is None or all(leaf.honest for leaf in leaves_of(configuration.connector))
     return (
         honest
         and configuration.release == NEWEST
+        and configuration.scheduling is Scheduling.FCFS
         and configuration.worker_order is REQUIRED_CELL.worker_order
         and configuration.configuration_class is REQUIRED_CELL.configuration_class
     )

@@ -33,12 +33,14 @@ class KnownFindingsError(HitboundError):
 
 @attrs.frozen
 class Sighting:
-    """One violation as reports show it. `signature` is copied from a JSON report."""
+    """One violation as reports show it. `signature` is copied from a JSON report. One that is `sampled` is found by
+    random runs, with some seeds, so it need not occur."""
 
     policy: str
     property: str
     signature: str
     cell: Cell | None = None
+    sampled: bool = attrs.field(default=False, eq=False)
 
     def matches(self, judgement: Judgement) -> bool:
         """Whether this is the violation that `judgement` reports."""
@@ -80,10 +82,11 @@ class _WrittenUp:
     property: str
     signature: str
     cells: _Cells | None = None
+    sampled: bool = False
 
     def sightings(self) -> Iterator[Sighting]:
         for policy, cell in itertools.product(self.policies, _each(self.cells)):
-            yield Sighting(policy, self.property, self.signature, cell)
+            yield Sighting(policy, self.property, self.signature, cell, self.sampled)
 
 
 @attrs.frozen
@@ -191,10 +194,12 @@ def _written_up_as(judgement: Judgement) -> str:
 
 
 def stale(findings: Iterable[KnownFinding], judgements: Collection[Judgement]) -> tuple[KnownFinding, ...]:
-    """Findings about the policies that were judged that did not occur."""
+    """Findings about the policies that were judged that did not occur, though they do with any seed."""
     policies = {judgement.policy for judgement in judgements}
     return tuple(
         finding
         for finding in findings
-        if finding.policy in policies and not any(finding.matches(judgement) for judgement in judgements)
+        if finding.policy in policies
+        and not all(sighting.sampled for sighting in finding.sightings)
+        and not any(finding.matches(judgement) for judgement in judgements)
     )

@@ -54,7 +54,7 @@ def lanes_of(observation: Observation, admission: Admission) -> list[Lane]:
     """The lanes of an admission that `observation` contains."""
     configuration = observation.after.configuration
     return [
-        Lane(_lane_name(index, group), group, tuple(_columns(configuration, observation, admission, index)))
+        Lane(lane_name(index, group), group, tuple(_columns(configuration, observation, admission, index)))
         for index, group in enumerate(configuration.groups)
     ]
 
@@ -78,11 +78,11 @@ def admission_picture(observation: Observation, admission: Admission, width: int
         " " * margin + ("|" + "-" * (cell - 1)) * count + "|",
     ]
     for lane in lanes:
-        lines.append((lane.name.ljust(margin) + _draw(lane.group, lane.columns, cell, unit)).rstrip())
+        lines.append((lane.name.ljust(margin) + draw_lane(lane.group, lane.columns, cell, unit)).rstrip())
     return lines + _marks(decision, margin, cell, unit)
 
 
-def _lane_name(index: int, group: Group) -> str:
+def lane_name(index: int, group: Group) -> str:
     return f"{index} {group.kind.value.replace('_', ' ')}"
 
 
@@ -126,7 +126,7 @@ def block_text(group: Group, column: Column) -> str:
     return f"{opening}{'*' if group.recurrent else ''}{column.block}{closing}"
 
 
-def _draw(group: Group, columns: Sequence[Column], cell: int, unit: int) -> str:
+def draw_lane(group: Group, columns: Sequence[Column], cell: int, unit: int) -> str:
     """Attention fills its column; a recurrent state stands at the boundary that it is the state of."""
     lane = ""
     for column in columns:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from model.admission import Decision
 from properties.replay import Replay
-from properties.verdict import Result
+from properties.verdict import Case, Result
 
 
 def signature_of(result: Result, replayed: Replay) -> str:
-    """Case, lookup, relation of the hits, and everything else that the replay violates. Stable over sizes and names."""
+    """Case, lookup, relation of the hits, and everything else that the replay violates. Stable over sizes and names.
+    What is not cached or searched has nothing to do with how an admission was decided."""
+    if result.case is Case.RELEASE:
+        return str(result.case.value)
     parts = [result.case.value] if result.case else []
     decisions = [decision for observation in replayed.observations for decision in observation.decisions]
     if decisions:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hitbound.state_picture import STATE_LEGEND, state_picture
+from hitbound.step_text import numbered
 from hitbound.wrapping import wrapped
 from properties.verdict import AGREEMENT, Verdict
 from solver.soundness.cells import INITIALLY
+from solver.soundness.origin import Origin
 from solver.soundness.proof import CellFinding, Soundness
 
 LETTERS = {
@@ -56,6 +59,23 @@ def _lines(soundness: Soundness, width: int) -> Iterator[str]:
             yield ""
             yield f"  {cell.verdict.value}: {cell.action.name} and the invariant {cell.invariant.name!r}"
             yield from (f"    {line}" for line in cell.finding.reason.splitlines())
+            if cell.origin is not None and cell.origin.system is not None:
+                yield from (f"    {line}".rstrip() for line in _in_the_model(cell.origin, width - 4))
+
+
+def _in_the_model(origin: Origin, width: int) -> Iterator[str]:
+    """The first state as the model has it, and the run from it that violates the property."""
+    assert origin.system is not None
+    yield ""
+    yield "the first state in the model"
+    lines = state_picture(origin.system)
+    yield from (f"  {line}" for line in lines)
+    if len(lines) > 1:
+        yield from wrapped(f"  {STATE_LEGEND}", width)
+    if origin.observations:
+        yield "from there"
+        for number, each in enumerate(origin.observations, 1):
+            yield from (f"  {line}" for line in numbered(number, (each,), width - 2))
 
 
 def _column(number: int) -> str:

@@ -21,7 +21,7 @@ from model.actions import (
     Step,
 )
 from model.admission import Decision
-from model.configuration import Configuration, Group
+from model.configuration import Configuration, Group, Scheduling
 from model.connector import Leaf, leaves_of
 from model.plan import Chunk, Load
 from model.pool import Label
@@ -70,6 +70,7 @@ def configuration_line(configuration: Configuration) -> str:
         + (f"hash unit {configuration.hash_block}; " if configuration.fine_grained else "")
         + f"{configuration.pool_blocks} blocks; budget {configuration.budget} tokens a step; "
         + (f"{configuration.drafts} drafts a step; " if configuration.drafts else "")
+        + ("scheduled by priority; " if configuration.scheduling is Scheduling.PRIORITY else "")
         + ("" if configuration.retention is None else f"retention {configuration.retention}; ")
         + f"{configuration.eviction.value} eviction; {configuration.worker_order.value.replace('_', ' ')}"
     )
@@ -116,7 +117,9 @@ def title_of(observations: Sequence[Observation]) -> str:
                 + ", ".join("unknown" if said.tokens is None else f"{said.tokens}" for said in leaf.answers)
                 for leaf in action.answers
             )
-            return f"{action.request} arrives with {segments(action.prompt)}{answers}"
+            scheduling = observations[0].before.configuration.scheduling
+            priority = f" (priority {action.priority})" if scheduling is Scheduling.PRIORITY else ""
+            return f"{action.request}{priority} arrives with {segments(action.prompt)}{answers}"
         case Step():
             return f"step{_budget(action)}{_failing(action)}{_rejecting(action)}"
         case Schedule():
@@ -197,6 +200,7 @@ def _events(observation: Observation) -> Iterator[str]:
         (observation.asked_again, "waits: its connector does not know yet"),
         (observation.put_off, "is put off: it hit a state that is not written yet"),
         (observation.preempted, "is preempted: the pool is full"),
+        (observation.taken_out, "was in the step already, and its chunk is taken out again"),
         (observation.rolled_back, "is rolled back to 0: a load failed"),
     ):
         for name in names:

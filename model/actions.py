@@ -30,13 +30,15 @@ class LeafAnswers:
 @attrs.frozen
 class Arrive:
     """A request arrives. `output` is what the model would sample; a leaf that is not named answers E = 0. With
-    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`)."""
+    `skip_reading` it does not read the prefix cache (vLLM: `skip_reading_prefix_cache`). Under priority scheduling a
+    lower `priority` goes first."""
 
     request: str
     prompt: tuple[Segment, ...]
     output: tuple[Segment, ...]
     answers: tuple[LeafAnswers, ...] = ()
     skip_reading: bool = False
+    priority: int = 0
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ this module carries its decisions out and keeps a record of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Mapping, Set
 
 import attrs
 
@@ -26,7 +26,7 @@ from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy, Summary, to
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
 from model.release import Truncation
 from model.request import Request, Status
-from model.reservation import Allotment, Need, allotment, estimated
+from model.reservation import Allotment, Need, Others, allotment, estimated
 from model.speculation import Batch
 from model.store import Store
 from model.store_rules import LoadPins
@@ -150,7 +150,7 @@ def ask(
         for leaf in (leaves[said.source],)
         if leaf.store is not None and leaf.store.load_pins is LoadPins.FROM_ANSWER
         for index in range(len(configuration.groups))
-        for label in storing.needed(configuration, index, request.tokens, asked, asked + said.tokens)
+        for label in storing.needed(configuration, leaf.store, index, request.tokens, asked, asked + said.tokens)
     )
     return answer, tuple(answers), evolve(request, asked=counts, promises=promises)
 
@@ -241,7 +241,7 @@ def admit(
     batch: Batch,
     hidden_states: frozenset[Label],
     being_written: Set[int],
-    others: Collection[Request],
+    others: Others,
     stores: Mapping[str, Store],
 ) -> tuple[Pool, Request, Admission]:
     """Carry a decision out. Raises PutOff, or PoolExhausted, if the request has to wait. What `others` still need is

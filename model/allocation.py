@@ -120,8 +120,9 @@ def extend(
         own = reserved(configuration, request, table, start, tokens) if sparse else None
         checkpoint = own or checkpoint
         if sparse and missing:
-            table += (NULL_BLOCK,) * (columns - 1 - (own is not None) - before)
-            table = relocate(pool, table, before, scratch if ran else 0, columns - 1)
+            skipped = columns - 1 - (own is not None)
+            table += (NULL_BLOCK,) * (skipped - before)
+            table = relocate(pool, table, before, scratch if ran else 0, skipped)
         pool, taken = pool.take(max(0, columns + scratch - len(table)) + (index in tails))
         if index in tails:
             replaces = not (group.recurrent and ran)

@@ -9,7 +9,7 @@ from model.configuration import Configuration
 from model.geometry import floor_to
 from model.internal_checkpoint import ends_prefill
 from model.partial_tails import last_boundary, prompt_tail
-from model.release import ChunkGuard, DraftPadding
+from model.release import ChunkGuard, DraftPadding, TailStop
 from model.request import Request
 from model.speculation import Batch, padding_of
 from model.values import evolve
@@ -43,7 +43,7 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
     if block is None or start >= prefill_end:
         return tokens
     last_cacheable = last_boundary(configuration, known, block)
-    tail = prompt_tail(configuration, request)
+    tail = _tail_stop(configuration, request)
     if not last_cacheable < tail < request.prompt_length:
         tail = 0
     end = start + tokens
@@ -63,3 +63,11 @@ def chunk_tokens(configuration: Configuration, request: Request, start: int, bud
     junction = floor_to(request.junction - start, block) + start if start < request.junction < end else 0
     end = min((stop for stop in (next_boundary, last_cacheable, tail, junction) if start < stop < end), default=end)
     return max(end - start, 0)
+
+
+def _tail_stop(configuration: Configuration, request: Request) -> int:
+    """The boundary of the prompt's partial tail as far as a prefill stops for it, in tokens; 0 if it does not."""
+    unit = configuration.hash_block
+    if configuration.fine_grained or configuration.release.tail_stop is TailStop.WHERE_HITS_END:
+        return prompt_tail(configuration, request)
+    return floor_to(request.prompt_length, unit) if unit < configuration.scheduler_block else 0

@@ -64,6 +64,14 @@ class LoadFailure(enum.Enum):
     FAIL = "fail"
 
 
+class Scheduling(enum.Enum):
+    """Who is served, and who is preempted (vLLM: `SchedulingPolicy`). PRIORITY: the lowest number first, then who has
+    arrived first; the last in that order is preempted, even if it is in the step already."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
 class ConfigurationClass(enum.Enum):
     """What a proof tells apart: one attention spec beside any number of Mamba groups or a second one, which may lag
     behind; and whether hits may end in a partial tail, inside a block."""
@@ -186,6 +194,7 @@ class Configuration:
     checkpoint_alignment: int | None = None
     steps_in_flight: int = 1
     load_failure: LoadFailure = LoadFailure.RECOMPUTE
+    scheduling: Scheduling = Scheduling.FCFS
     drafts: int = 0
     replay_window: int = 0
     auxiliary_outputs: bool = False
@@ -384,10 +393,8 @@ def _check(configuration: Configuration) -> None:
             f"a budget of {configuration.budget} tokens and {configuration.drafts} drafts: a request that waits with "
             "one token gets a row for each draft, and would wait for ever; use a budget above the drafts"
         )
-    if configuration.drafts and not plain_states:
-        raise UnsupportedConfiguration(
-            "drafts with states in every block or internal checkpoints; use one without the other"
-        )
+    if configuration.drafts and configuration.state_mode is StateMode.ALL:
+        raise UnsupportedConfiguration("drafts with states in every block; use one without the other")
     if configuration.drafts and configuration.drafts >= (configuration.mamba_block or configuration.drafts + 1):
         raise UnsupportedConfiguration(
             f"{configuration.drafts} drafts and Mamba blocks of {configuration.mamba_block} tokens: one step may pass "

@@ -11,9 +11,9 @@ from __future__ import annotations
 from model.configuration import Configuration
 from model.geometry import columns_for
 from model.partial_tails import last_boundary
-from model.plan import Table
+from model.plan import Chunk, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import CheckpointStart
+from model.release import CheckpointStart, UnreservedCheckpoint
 from model.request import Checkpoint, Request
 
 
@@ -35,6 +35,14 @@ def checkpoint_of(configuration: Configuration, start: int, end: int, known: int
     return Checkpoint(boundary, column) if stored else None
 
 
+def stored_by(configuration: Configuration, chunk: Chunk) -> Checkpoint | None:
+    """The checkpoint that the worker stores in a chunk, if its table has a block in that column."""
+    all_the_same = configuration.release.unreserved_checkpoint is UnreservedCheckpoint.STORED_ALL_THE_SAME
+    if chunk.drafts or not (chunk.reserves or all_the_same):
+        return None
+    return checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+
+
 def prefill_end(request: Request) -> int:
     """Up to where tokens are run only to be known, the output of a resumed request included."""
     return max(request.prompt_length, len(request.tokens) - 1)
@@ -47,14 +55,16 @@ def ends_prefill(configuration: Configuration, request: Request, start: int, end
 
 
 def reserved(configuration: Configuration, request: Request, table: Table, start: int, end: int) -> Checkpoint | None:
-    """The checkpoint of a chunk for which a recurrent group takes a block: of the last chunk of a prefill, and where
-    not only the replay boundary is cached, of each."""
+    """The checkpoint of a chunk for which a recurrent group takes a block, or keeps a scratch block where it lies: of
+    the last chunk of a prefill, and where not only the replay boundary is cached, of each."""
     if configuration.retention == 0 and end < prefill_end(request):
         return None
     found = checkpoint_of(configuration, start, end, end)
     if found is None or found.column < 0:
         return None
-    return found if found.column >= len(table) or table[found.column] == NULL_BLOCK else None
+    ran = request.computed > 0 and not request.unmarked
+    first_scratch = len(table) - (configuration.drafts if ran else 0)
+    return found if found.column >= first_scratch or table[found.column] == NULL_BLOCK else None
 
 
 def publish_checkpoint(

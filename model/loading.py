@@ -13,8 +13,8 @@ from model.peer import PeerRules, moves
 from model.plan import Load
 from model.pool import NULL_BLOCK, Label
 
-Objects = Mapping[tuple[str, Label], Content]
-"""What the stored objects hold, by leaf and key."""
+Objects = Mapping[tuple[str, Label], tuple[Content, ...]]
+"""What the stored objects hold, block by block, by leaf and key."""
 
 
 @attrs.frozen
@@ -34,8 +34,8 @@ def writes_of(configuration: Configuration, load: Load, objects: Objects) -> tup
     if load.leaf.store is not None:
         failed = load.failed(configuration.groups)
         fetches = (fetch for fetch in load.fetches if (fetch.label.group, fetch.block) not in failed)
-        named = ((objects.get((load.leaf.name, fetch.label)), fetch.block) for fetch in fetches)
-        return tuple(LoadWrite(block, content, whole=True) for content, block in named if content is not None)
+        found = ((objects.get((load.leaf.name, fetch.label)), fetch) for fetch in fetches)
+        return tuple(LoadWrite(fetch.block, held[-1 - fetch.from_end], whole=True) for held, fetch in found if held)
     if load.leaf.peer is not None:
         return tuple(_transferred(configuration, load, load.leaf.peer))
     writes: list[LoadWrite] = []

@@ -7,7 +7,7 @@ import attrs
 from model.configuration import Group
 from model.connector import Leaf
 from model.geometry import column_ending_at, columns_for
-from model.pool import Label
+from model.pool import NULL_BLOCK, Label
 from model.tokens import Prefix
 from model.values import evolve
 
@@ -25,22 +25,35 @@ def entries_of(tables: tuple[Table, ...]) -> set[Entry]:
 
 @attrs.frozen
 class Fetch:
-    """A stored object, named by `label`, is to be copied into `block`."""
+    """A block of a stored object, named by `label`, is to be copied into `block`: the last one, or the one that is so
+    many `from_end`."""
 
     label: Label
     block: int
+    from_end: int = 0
 
 
 @attrs.frozen
 class Save:
-    """What `block` holds is to be stored under the key `label`, for the leaf `leaf`; it is content of `request`. The
-    blocks `held` are referenced until it is done."""
+    """What `blocks` hold is to be stored as one object under the key `label`, for the leaf `leaf`; it is content of
+    `request`, and the object lacks what is null. The blocks `held` are referenced until it is done. `counted` says how
+    many blocks the leaf counts for it (`group_sizes` of `GPULoadStoreSpec`)."""
 
     leaf: str
     request: str
     label: Label
-    block: int
+    blocks: Table
     held: Table = ()
+    counted: int = attrs.field()
+
+    @counted.default
+    def _as_listed(self) -> int:
+        return self.listed
+
+    @property
+    def listed(self) -> int:
+        """How many blocks are named for it."""
+        return len(self.blocks) - self.blocks.count(NULL_BLOCK)
 
 
 @attrs.frozen
@@ -114,7 +127,8 @@ class Chunk:
 
     `starts` marks the first chunk after an admission: then `new_blocks` are whole tables, else they are appended. The
     first `rerun` of the tokens are part of the hit: they are run for what comes after them, and their KV stays. The
-    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong.
+    last `drafts` tokens are drafts, or rows without one, of which the last `rejected` turn out to be wrong. `reserves`
+    if there is a block for a checkpoint.
     """
 
     request: str
@@ -126,6 +140,7 @@ class Chunk:
     drafts: int = 0
     rejected: int = 0
     rerun: int = 0
+    reserves: bool = False
 
     @property
     def end(self) -> int:

@@ -169,6 +169,16 @@ class PromptTail(enum.Enum):
     """The last one below the prompt's last token (from 0.32); the last whole block of a prefill likewise."""
 
 
+class TailStop(enum.Enum):
+    """Where a prefill stops at the last hash boundary of its prompt, so that a state is written there
+    (`mamba_partial_cache_hit`)."""
+
+    WHERE_HITS_END = "where_hits_end"
+    """Where hits may end at it (from 0.28)."""
+    BELOW_THE_SCHEDULER_BLOCK = "below_the_scheduler_block"
+    """Where hash units are smaller than scheduler blocks: in vain beside a group of wider blocks (up to 0.27)."""
+
+
 class Truncation(enum.Enum):
     """Which hit lists have to reach the boundary at which a partial tail is dropped (`truncate_computed_blocks`)."""
 
@@ -296,6 +306,17 @@ class CheckpointStart(enum.Enum):
     """Only from the end of a block (0.29)."""
 
 
+class UnreservedCheckpoint(enum.Enum):
+    """What the worker does with a checkpoint for which no block was reserved, as sparse retention has it for all but
+    the last chunk of a prefill (`compute_mamba_prefill_checkpoints`)."""
+
+    STORED_ALL_THE_SAME = "stored_all_the_same"
+    """It stores it in the block that its table has in that column: perhaps a scratch block that has moved on since, of
+    which its table, which only grows, keeps the old place as well (0.31 to 0.33)."""
+    LEFT_OUT = "left_out"
+    """Nothing (no release; a repair)."""
+
+
 class ReplayBoundaries(enum.Enum):
     """At which boundaries of a prompt sparse retention keeps a state for whoever begins with the same prompt."""
 
@@ -383,6 +404,27 @@ class WaitingOrder(enum.Enum):
     """Those that hold blocks; the others keep their turn (from 0.31)."""
 
 
+class PreemptedChunk(enum.Enum):
+    """What becomes of the hashes of a chunk that is taken out of its step again, because its request is preempted."""
+
+    KEPT = "kept"
+    """They stay, though no step runs the chunk (0.23 to 0.33)."""
+    WITHDRAWN = "withdrawn"
+    """They are withdrawn (proposed in vLLM #43569; reported in vLLM #57580)."""
+
+
+class NextRunning(enum.Enum):
+    """Which running request is next when another one was preempted by priority (`req_index`)."""
+
+    AFTER_ITSELF_TOO = "after_itself_too"
+    """The next one, also if the request that needed blocks was preempted itself (from 0.33)."""
+    UNLESS_ITSELF = "unless_itself"
+    """The next one; but if it was preempted itself, the step ends there (0.28 to 0.32)."""
+    MAY_PASS_OVER_ONE = "may_pass_over_one"
+    """The same, but if one was preempted that stood before it and is not in the step, one request is passed over (up to
+    0.27: vLLM #49097)."""
+
+
 @attrs.frozen
 class Release:
     """The rules of one release; see each rule for what it governs."""
@@ -403,6 +445,7 @@ class Release:
     resumption: Resumption = Resumption.AS_RESUMED
     skipped_reading: SkippedReading = SkippedReading.NOTHING
     prompt_tail: PromptTail = PromptTail.BELOW_LAST_TOKEN
+    tail_stop: TailStop = TailStop.WHERE_HITS_END
     truncation: Truncation = Truncation.ATTENTION_COVERS
     running_mark: RunningMark = RunningMark.EVERY_ALLOCATION
     tail_copy_hold: TailCopyHold = TailCopyHold.UNTIL_COPIED
@@ -413,6 +456,8 @@ class Release:
     sharded_hits: ShardedHits = ShardedHits.HASH_BOUNDARIES
     per_group_blocks: PerGroupBlocks = PerGroupBlocks.OF_ALL_RANKS
     waiting_order: WaitingOrder = WaitingOrder.SKIPPED_FIRST
+    preempted_chunk: PreemptedChunk = PreemptedChunk.KEPT
+    next_running: NextRunning = NextRunning.AFTER_ITSELF_TOO
     draft_groups: DraftGroups = DraftGroups.HOLDING_DRAFT_LAYERS
     draft_drop: DraftDrop = DraftDrop.PAST_THE_CAP
     draft_look_ahead: DraftLookAhead = DraftLookAhead.ATTENTION
@@ -420,6 +465,7 @@ class Release:
     chunk_guard: ChunkGuard = ChunkGuard.WHOLE_PREFILL
     state_writes: StateWrites = StateWrites.EVERY_BLOCK
     checkpoint_start: CheckpointStart = CheckpointStart.HASH_BOUNDARY
+    unreserved_checkpoint: UnreservedCheckpoint = UnreservedCheckpoint.STORED_ALL_THE_SAME
     replay_boundaries: ReplayBoundaries = ReplayBoundaries.AFTER_THE_DROP
     junction_retention: JunctionRetention = JunctionRetention.AND_A_BLOCK_LOWER
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
@@ -429,10 +475,20 @@ class Release:
 
 NEWEST = Release()
 
-REPAIRED = attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+REPAIRED = attrs.evolve(
+    NEWEST,
+    shared_tail=SharedTail.NEXT_STEP,
+    checkpoint_start=CheckpointStart.BLOCK_BOUNDARY,
+    preempted_chunk=PreemptedChunk.WITHDRAWN,
+    unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT,
+)
 """The newest release without what is known to be wrong in the rules beside its policy (docs/findings)."""
 
-_AT_032 = Release(junction_retention=JunctionRetention.ITSELF, accepted_drafts=AcceptedDrafts.WITH_THE_NEXT_STEP)
+_AT_032 = Release(
+    junction_retention=JunctionRetention.ITSELF,
+    accepted_drafts=AcceptedDrafts.WITH_THE_NEXT_STEP,
+    next_running=NextRunning.UNLESS_ITSELF,
+)
 _AT_031 = attrs.evolve(_AT_032, draft_drop=DraftDrop.WITHIN_THE_CAP, prompt_tail=PromptTail.WITHIN_PROMPT)
 _AT_030 = attrs.evolve(_AT_031, skipped_reading=SkippedReading.EXTERNAL)
 _AT_029 = attrs.evolve(
@@ -452,8 +508,10 @@ _AT_028 = attrs.evolve(
 )
 _AT_027 = attrs.evolve(
     _AT_028,
+    tail_stop=TailStop.BELOW_THE_SCHEDULER_BLOCK,
     truncation=Truncation.EVERY_GROUP_COVERS,
     running_mark=RunningMark.NEW_STATE_BLOCK,
+    next_running=NextRunning.MAY_PASS_OVER_ONE,
 )
 _AT_026 = attrs.evolve(_AT_027, tail_copy_hold=TailCopyHold.UNTIL_COPIED, chunk_guard=ChunkGuard.UP_TO_LAST_CACHEABLE)
 _AT_024 = attrs.evolve(

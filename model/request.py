@@ -69,6 +69,7 @@ class Request:
     answers: Mapping[str, tuple[ScriptedAnswer, ...]]
     asked: Mapping[str, int]
     skip_reading: bool = False
+    priority: int = 0
     status: Status = Status.WAITING
     computed: int = 0
     tables: tuple[Table, ...] = ()

@@ -7,7 +7,7 @@ Mirrors `get_num_blocks_to_allocate` of the managers (vllm/v1/core/single_type_k
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -31,6 +31,10 @@ class Allotment:
     allocated: int
 
 
+Others = Collection[tuple[Request, int]]
+"""All requests, each with how far it was computed before the step, in tokens."""
+
+
 class ReservationTooLow(EngineAssertion):
     """The estimate found room, and then there were too few blocks."""
 
@@ -43,12 +47,12 @@ class ReservationTooLow(EngineAssertion):
 class Need:
     """What a request is to be given: room for `tokens` tokens, of attention for `ahead` more, and, at its admission,
     `hits`, the hit blocks of `local` tokens, so that it resumes at `resume`. Without `hits` it goes on with the blocks
-    that it has."""
+    that it has, from `resume` where that is given, else from where it is computed."""
 
     tokens: int
     hits: tuple[Table, ...] = ()
     local: int = 0
-    resume: int = 0
+    resume: int | None = None
     ahead: int = 0
 
 
@@ -80,13 +84,13 @@ def estimate(configuration: Configuration, pool: Pool, request: Request, need: N
         copied = int(index in tails or (bool(hit) and need.local % group.block > 0))
         if group.recurrent:
             table = request.tables[index] if request.tables else ()
-            start = need.resume if need.hits else request.computed
+            start = request.computed if need.resume is None else need.resume
             stored = checkpoint(configuration, request, table, start, need.tokens) is not None
             missing = columns + configuration.drafts - held
             first = 0 if request.computed and not request.unmarked else configuration.drafts
             total += _state_blocks(configuration, missing, copied, int(stored) + first)
         else:
-            skipped = columns_out_of_sight(group, need.resume)
+            skipped = columns_out_of_sight(group, need.resume or 0) if need.hits else 0
             total += max(0, columns - max(skipped, held)) + copied
             hit = hit[skipped:]
         total += sum(block != NULL_BLOCK and pool.refs[block] == 0 for block in hit)
@@ -104,13 +108,13 @@ def _state_blocks(configuration: Configuration, missing: int, copied: int, besid
     return whole if configuration.release.reservation is Reservation.ESTIMATED_WITH_STATE else min(missing, whole)
 
 
-def reserved(configuration: Configuration, pool: Pool, requests: Iterable[Request]) -> int:
+def reserved(configuration: Configuration, pool: Pool, requests: Iterable[tuple[Request, int]]) -> int:
     """Blocks that unfinished prefills and loads still need, and the first step with drafts after it, which an
-    asynchronous load must leave free."""
+    asynchronous load must leave free. Of each request it is said how far it was computed before the step."""
     ahead = _draft_step(configuration)
     return sum(
-        estimate(configuration, pool, request, Need(len(request.tokens), ahead=ahead))
-        for request in requests
+        estimate(configuration, pool, request, Need(len(request.tokens), resume=computed, ahead=ahead))
+        for request, computed in requests
         if request.prefilling
     )
 
@@ -130,7 +134,7 @@ def _own_draft_step(configuration: Configuration) -> int:
 
 
 def estimated(
-    configuration: Configuration, pool: Pool, request: Request, need: Need, others: Iterable[Request] | None = None
+    configuration: Configuration, pool: Pool, request: Request, need: Need, others: Others | None = None
 ) -> int | None:
     """The estimate, None if there is none. Raises PoolExhausted if fewer blocks are free. With `others` the request
     loads asynchronously: what they still need does not count as free, nor does the first step of the request."""

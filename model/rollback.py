@@ -9,7 +9,7 @@ from __future__ import annotations
 from model.configuration import Configuration, Group, LoadFailure
 from model.geometry import column_ending_at, columns_written
 from model.in_flight import InFlight, Work
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.plan import Chunk, Entry, entries_of
 from model.request import Status
 from model.scheduler import Scheduler, finish, preempt
@@ -96,6 +96,6 @@ def _columns_written(configuration: Configuration, chunk: Chunk, group: Group) -
         rows = tuple(column for _, column in draft_states(chunk, group.block))
         return rows if saved is None else (saved.destination, *rows)
     states = configuration.written_states(chunk.computed, chunk.end)
-    stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
+    stored = stored_by(configuration, chunk)
     columns = tuple(column_ending_at(boundary, group.block) for boundary in states)
     return columns if stored is None else (stored.column, *columns)

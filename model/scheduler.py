@@ -12,7 +12,7 @@ import attrs
 
 from model.adjustment import kept_for_later
 from model.allocation import free, retire
-from model.configuration import Configuration, LoadFailure
+from model.configuration import Configuration, LoadFailure, Scheduling
 from model.connector import leaves_of
 from model.in_flight import InFlight, Work
 from model.plan import Table
@@ -22,6 +22,7 @@ from model.release import (
     FailedTransfer,
     Freeing,
     Visibility,
+    WaitingOrder,
 )
 from model.request import Request, Status
 from model.store import Store
@@ -31,8 +32,8 @@ from model.values import evolve
 
 @attrs.frozen(slots=False)
 class Scheduler:
-    """Scheduler state. `skipped` waits before `waiting`: requests that load or whose connector did not know yet (see
-    `WaitingOrder`).
+    """Scheduler state. `requests` are in the order in which they arrived. `skipped` waits before `waiting`: requests
+    that load or whose connector did not know yet (see `WaitingOrder`).
 
     `dropped` are requests whose blocks were freed since the last step was planned. `stores` has the scheduler side of
     each leaf that keeps objects. `in_flight` are the steps that were planned and not executed yet, the oldest first.
@@ -84,9 +85,38 @@ def empty_stores(configuration: Configuration) -> dict[str, Store]:
     return {leaf.name: Store() for leaf in leaves if leaf.store is not None}
 
 
+def in_turn(scheduler: Scheduler, queue: tuple[str, ...]) -> tuple[str, ...]:
+    """A queue of requests that wait, in the order in which they are tried: as it is, or by priority
+    (`PriorityRequestQueue`)."""
+    if scheduler.configuration.scheduling is Scheduling.FCFS:
+        return queue
+    return tuple(sorted(queue, key=lambda name: _turn(scheduler, name)))
+
+
+def next_in_turn(scheduler: Scheduler) -> str | None:
+    """The request that is tried next; None if none waits (`_select_waiting_queue_for_scheduling`)."""
+    queue = (*scheduler.skipped, *scheduler.waiting)
+    if scheduler.configuration.release.waiting_order is WaitingOrder.SKIPPED_FIRST:
+        # By priority both queues are one.
+        queue = in_turn(scheduler, queue)
+    return queue[0] if queue else None
+
+
+def to_preempt(scheduler: Scheduler) -> str:
+    """The running request that is preempted if the pool is exhausted."""
+    if scheduler.configuration.scheduling is Scheduling.FCFS:
+        return scheduler.running[-1]
+    return max(scheduler.running, key=lambda name: _turn(scheduler, name))
+
+
+def _turn(scheduler: Scheduler, name: str) -> tuple[int, int]:
+    """What requests are ordered by where they have priorities (`Request.__lt__`); no two arrive at the same time."""
+    return scheduler.requests[name].priority, list(scheduler.requests).index(name)
+
+
 def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Scheduler:
-    """Free all blocks of a running request and put it back in front of the waiting queue. The output of its chunks in
-    flight is still delivered, before it runs again, unless it is to be dropped."""
+    """Free all blocks of a running request and put it back in front of those that wait, or in its turn. The output of
+    its chunks in flight is still delivered, before it runs again, unless it is to be dropped."""
     scheduler = _free_blocks(_with_outputs(scheduler, name), name)
     request = scheduler.requests[name]
     request = evolve(
@@ -101,7 +131,7 @@ def preempt(scheduler: Scheduler, name: str, *, drop_output: bool = False) -> Sc
     return evolve(
         scheduler.with_request(request),
         running=without(scheduler.running, name),
-        waiting=(name, *scheduler.waiting),
+        waiting=in_turn(scheduler, (name, *scheduler.waiting)),
         dropped=(*scheduler.dropped, name),
     )
 

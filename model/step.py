@@ -1,7 +1,6 @@
 """One step of the scheduler under construction: who runs, who is admitted, what the worker is told.
 
-Mirrors `Scheduler.schedule` and `_update_waiting_for_remote_kv` (vllm/v1/core/sched/scheduler.py, async_scheduler.py),
-first come first served.
+Mirrors `Scheduler.schedule` and `_update_waiting_for_remote_kv` (vllm/v1/core/sched/scheduler.py, async_scheduler.py).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from model.adjustment import outputs_of, rerun_tokens
 from model.admission import Admission, PutOff, admit, decide, load_again
 from model.allocation import extend, free, publish, retire
 from model.chunk import chunk_tokens, first_chunk
+from model.configuration import Scheduling
 from model.geometry import columns_for
 from model.in_flight import InFlight, Work
 from model.plan import Chunk, Copy, Load, Save, StepPlan, Table
@@ -21,6 +21,8 @@ from model.pool import EngineAssertion, Label, Pool, PoolExhausted
 from model.release import (
     AfterLoad,
     FencedVictim,
+    NextRunning,
+    PreemptedChunk,
     Reservation,
     Resumption,
     SharedTail,
@@ -28,8 +30,8 @@ from model.release import (
     WaitingOrder,
 )
 from model.request import Request, Status
-from model.reservation import Allotment, Need, ReservationTooLow, allotment, estimated
-from model.scheduler import Scheduler, fenced, fences, preempt, without
+from model.reservation import Allotment, Need, Others, ReservationTooLow, allotment, estimated
+from model.scheduler import Scheduler, fenced, fences, in_turn, next_in_turn, preempt, to_preempt, without
 from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN
 from model.values import evolve
@@ -37,7 +39,8 @@ from model.values import evolve
 
 @attrs.frozen
 class Scheduled:
-    """One planned step: the plan, what was admitted, and what could not be. `assertion`: why the engine crashed."""
+    """One planned step: the plan, what was admitted, and what could not be. `taken_out` are those of the preempted
+    whose chunk was in the step already. `assertion`: why the engine crashed."""
 
     scheduler: Scheduler
     plan: StepPlan
@@ -45,6 +48,7 @@ class Scheduled:
     asked_again: tuple[str, ...] = ()
     put_off: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    taken_out: tuple[str, ...] = ()
     allotments: tuple[Allotment, ...] = ()
     assertion: str = ""
 
@@ -66,7 +70,7 @@ class Step:
         self.policy = policy
         self.budget = budget
         self.chunks: list[Chunk] = []
-        self.saves: dict[tuple[str, Label], Save] = {}
+        self.saves: list[Save] = []
         self.admissions: list[Admission] = []
         self.copies: list[Copy] = []
         self.loads: list[Load] = []
@@ -79,26 +83,30 @@ class Step:
         self.asked_again: list[str] = []
         self.put_off: list[str] = []
         self.preempted: list[str] = []
+        self.taken_out: list[str] = []
         self.allotments: list[Allotment] = []
         self.assertion = ""
+        self.position = 0
+        """Place of the running request whose turn it is."""
         self.ran = False
         self.prefills = False
         """Whether running requests were scheduled, and prefills among them."""
 
     def run_running(self) -> None:
-        """Each running request gets its chunk; if the pool is exhausted the last one in line is preempted."""
-        position = 0
-        while position < len(self.scheduler.running) and self.budget > 0:
-            name = self.scheduler.running[position]
+        """Each running request gets its chunk; if the pool is exhausted the last one in turn is preempted."""
+        while self.position < len(self.scheduler.running) and self.budget > 0:
+            name = self.scheduler.running[self.position]
             request = self.scheduler.requests[name]
             count = chunk_tokens(self.scheduler.configuration, request, request.computed, self.budget)
             if count == 0 or request.ends_in_flight:
-                position += 1
+                self.position += 1
                 continue
             pool, request = retire(self.scheduler.configuration, self.scheduler.pool, request)
             self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             copies = self._make_room(name, request.computed + count)
             if copies is None:
+                if self._goes_on_without(name):
+                    continue
                 return
             self.ran, self.prefills = True, self.prefills or not request.drafts
             extended = self.scheduler.requests[name].tables
@@ -108,10 +116,16 @@ class Step:
                     # The worker only ever appends to the table of a running request.
                     grown[copy.group] = (copy.destination, *grown[copy.group])
             self._plan_chunk(name, count, tuple(grown), len(request.text))
-            position += 1
+            self.position += 1
+
+    def _goes_on_without(self, name: str) -> bool:
+        """Whether others still run if `name` got no room: those that come after it have a better priority."""
+        configuration = self.scheduler.configuration
+        by_priority = configuration.scheduling is Scheduling.PRIORITY and name in self.preempted
+        return by_priority and configuration.release.next_running is NextRunning.AFTER_ITSELF_TOO
 
     def _make_room(self, name: str, tokens: int) -> tuple[Copy, ...] | None:
-        """Extend the tables of `name`, preempting from the end of the line; the copies that this takes, or None if it
+        """Extend the tables of `name`, preempting whoever is last in turn; the copies that this takes, or None if it
         was preempted itself, or if preempting does not help now."""
         while True:
             try:
@@ -120,18 +134,48 @@ class Step:
                 self._stop(broken)
                 return None
             except PoolExhausted:
-                victim = self.scheduler.running[-1]
+                victim = to_preempt(self.scheduler)
                 spared = self.scheduler.configuration.release.fenced_victim is FencedVictim.SPARED
-                if spared and fenced(self.scheduler, self.scheduler.requests[victim]):
+                if spared and self._fenced(victim):
                     return None
-                self.scheduler = preempt(self.scheduler, victim)
-                self.preempted.append(victim)
+                self._preempt(victim)
                 if victim == name:
                     return None
                 continue
             self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
             self._note_copies(copies)
             return copies
+
+    def _fenced(self, name: str) -> bool:
+        """Whether steps in flight keep the blocks of a request; the step under construction does not."""
+        request = self.scheduler.requests[name]
+        own = sum(chunk.count for chunk in self.chunks if chunk.request == name)
+        return fenced(self.scheduler, evolve(request, in_flight=request.in_flight - own))
+
+    def _preempt(self, name: str) -> None:
+        """A running request loses its blocks, and its chunk if it is in the step already."""
+        stood_before = self.scheduler.running.index(name) < self.position
+        passes_over = self.scheduler.configuration.release.next_running is NextRunning.MAY_PASS_OVER_ONE
+        if stood_before and (name in self.work or not passes_over):
+            self.position -= 1
+        if name in self.work:
+            self._take_out(name)
+        self.scheduler = preempt(self.scheduler, name)
+        self.preempted.append(name)
+
+    def _take_out(self, name: str) -> None:
+        """No step runs the planned chunk (`if preempted_req in scheduled_running_reqs`). Its copies are made."""
+        (chunk,) = (chunk for chunk in self.chunks if chunk.request == name)
+        work = self.work.pop(name)
+        self.chunks.remove(chunk)
+        self.saves = [save for save in self.saves if save.request != name]
+        self.budget += chunk.count
+        self.taken_out.append(name)
+        request, pool = self.scheduler.requests[name], self.scheduler.pool
+        request = evolve(request, computed=chunk.computed, in_flight=request.in_flight - chunk.count)
+        if self.scheduler.configuration.release.preempted_chunk is PreemptedChunk.WITHDRAWN:
+            pool = pool.unpublish(work.published)
+        self.scheduler = evolve(self.scheduler.with_request(request), pool=pool)
 
     def _extended(self, request: Request, tokens: int) -> tuple[Pool, Request, tuple[Copy, ...]]:
         """Room for `tokens` tokens of a request that was admitted before. Raises PoolExhausted or ReservationTooLow."""
@@ -170,8 +214,7 @@ class Step:
     def admit_waiting(self) -> None:
         """Skipped requests before waiting ones, in order, until one cannot be admitted."""
         skipped_now: list[str] = []
-        while (self.scheduler.skipped or self.scheduler.waiting) and self.budget > 0 and not self.assertion:
-            name = (*self.scheduler.skipped, *self.scheduler.waiting)[0]
+        while (name := next_in_turn(self.scheduler)) and self.budget > 0 and not self.assertion:
             if self.scheduler.requests[name].status is Status.LOADING:
                 self._dequeue(name)
                 skipped_now.append(name)
@@ -202,8 +245,8 @@ class Step:
             waiting = [name for name in skipped_now if not holds[name]]
         self.scheduler = evolve(
             self.scheduler,
-            skipped=(*skipped, *self.scheduler.skipped),
-            waiting=(*waiting, *self.scheduler.waiting),
+            skipped=in_turn(self.scheduler, (*skipped, *self.scheduler.skipped)),
+            waiting=in_turn(self.scheduler, (*waiting, *self.scheduler.waiting)),
         )
 
     def _dequeue(self, name: str) -> None:
@@ -278,7 +321,7 @@ class Step:
                 self._batch,
                 self.hidden_states,
                 self.being_written,
-                self.scheduler.requests.values(),
+                self._others,
                 stores,
             )
         except EngineAssertion as broken:
@@ -302,6 +345,12 @@ class Step:
     def _batch(self) -> Batch:
         """What the step can still do for a request that waits."""
         return Batch(self.budget, runs=self.ran, prefills=self.prefills)
+
+    @property
+    def _others(self) -> Others:
+        """All requests, each with how far it was computed when the step began (`_request_remaining_blocks`)."""
+        ran = {chunk.request: chunk.count for chunk in self.chunks}
+        return [(each, each.computed - ran.get(name, 0)) for name, each in self.scheduler.requests.items()]
 
     @property
     def _reserves(self) -> bool:
@@ -340,6 +389,7 @@ class Step:
             drafts=drafts,
             rejected=min(drafts, padding),
             rerun=max(0, min(count, request.rerun_to - request.computed)),
+            reserves=request.checkpoint is not None,
         )
         self.chunks.append(chunk)
         self._note_writes(request, chunk.computed, chunk.end)
@@ -364,8 +414,7 @@ class Step:
             self.hidden_states |= states
 
     def _plan_saves(self, pool: Pool, request: Request, end: int, states: frozenset[Label]) -> None:
-        for save in saving.planned(self.scheduler, pool, request, end, states, self.copies):
-            self.saves.setdefault((save.leaf, save.label), save)
+        self.saves += saving.planned(self.scheduler, pool, request, end, states, self.copies)
 
     def finish(self) -> Scheduled:
         for chunk in self.chunks:
@@ -376,15 +425,20 @@ class Step:
         copies = sorted(self.copies, key=lambda copy: copy.group)
         held = tuple(block for copy in copies for block in (copy.source, copy.destination))
         pool, freed, copied = self._after_copies(held)
+        saves: dict[tuple[str, Label], Save] = {}
+        for save in self.saves:
+            saves.setdefault((save.leaf, save.label), save)
+            if save.counted != save.listed:
+                self._stop(EngineAssertion(f"{save.counted} blocks are counted for a save, and {save.listed} listed"))
         plan = StepPlan(
             chunks=tuple(self.chunks),
             loads=tuple(load for load in self.loads if not load.asynchronous),
             dropped=self.scheduler.dropped,
             taken=pool.taken,
             copies=tuple(copies),
-            saves=tuple(self.saves.values()),
+            saves=tuple(saves.values()),
         )
-        pool = pool.touch(block for save in self.saves.values() for block in save.held)
+        pool = pool.touch(block for save in saves.values() for block in save.held)
         step = InFlight(plan, tuple(self.admissions), self.work, freed)
         planned = evolve(
             self.scheduler,
@@ -400,6 +454,7 @@ class Step:
             asked_again=tuple(self.asked_again),
             put_off=tuple(self.put_off),
             preempted=tuple(self.preempted),
+            taken_out=tuple(self.taken_out),
             allotments=tuple(self.allotments),
             assertion=self.assertion,
         )

@@ -13,7 +13,7 @@ import attrs
 
 from model.configuration import Configuration, Group
 from model.connector import Leaf
-from model.geometry import column_ending_at, columns_for, floor_to
+from model.geometry import columns_for, floor_to
 from model.plan import Chunk, Fetch, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK, EngineAssertion, Label, Pool
 from model.request import Request
@@ -42,41 +42,53 @@ class Store:
     tables: Mapping[str, tuple[Table, ...]] = attrs.Factory(dict)
 
 
-def needed(configuration: Configuration, index: int, prefix: Prefix, start: int, end: int) -> Iterator[Label]:
+def needed(
+    configuration: Configuration, rules: StoreRules, index: int, prefix: Prefix, start: int, end: int
+) -> Iterator[Label]:
     """Keys of the objects of one group that a load of [start, end) needs so that a request can resume at `end`: of full
     attention all blocks, of a sliding window those that the window sees, of a recurrent group state@end.
 
     The one place where an interval becomes keys: lookup, load and checks all use it.
     """
     group = configuration.groups[index]
+    span = object_span(rules, group)
+    for number in dict.fromkeys(column // rules.object_blocks for column in columns_read(group, start, end)):
+        yield Label(index, prefix[: min(end, (number + 1) * span)])
+
+
+def columns_read(group: Group, start: int, end: int) -> range:
+    """Columns of one group with something of [start, end) that a request needs to resume at `end`."""
+    first = start
     if group.recurrent:
-        if end > start:
-            yield Label(index, prefix[:end])
-        return
-    for column in _columns(group, start, end):
-        yield Label(index, prefix[: min(end, (column + 1) * group.block)])
-
-
-def _columns(group: Group, start: int, end: int) -> range:
-    first = start if group.window is None else max(start, end - group.window + 1)
+        first = max(start, end - 1)
+    elif group.window is not None:
+        first = max(start, end - group.window + 1)
     return range(first // group.block, columns_for(end, group.block) if first < end else 0)
+
+
+def object_span(rules: StoreRules, group: Group) -> int:
+    """Tokens of one object of a group."""
+    return rules.object_blocks * group.block
 
 
 def found(configuration: Configuration, rules: StoreRules, store: Store, prefix: Prefix, start: int) -> int:
     """The boundary that a lookup of `prefix` from boundary `start` finds; `start` if nothing is found."""
     cap = len(prefix) - (rules.last_token is LastToken.BELOW)
 
+    # A load of less than an object is left out, where objects hold several blocks (`_lookup_complete_chunks`).
+    least = max(object_span(rules, group) for group in configuration.groups) if rules.object_blocks > 1 else 1
+
     def backed(index: int, boundary: int) -> bool:
-        return store.keys.issuperset(needed(configuration, index, prefix, start, boundary))
+        return store.keys.issuperset(needed(configuration, rules, index, prefix, start, boundary))
 
     def goes_on(index: int, boundary: int) -> bool:
-        return Label(index, prefix[: boundary + configuration.groups[index].block]) in store.keys
+        return Label(index, prefix[: boundary + object_span(rules, configuration.groups[index])]) in store.keys
 
-    def greatest(indexes: Iterable[int], bound: int, unit: int = configuration.scheduler_block) -> int:
+    def greatest(indexes: Iterable[int], bound: int, unit: int = hit_unit(configuration, rules)) -> int:
         boundary = floor_to(bound, unit)
-        while boundary > start and not all(backed(index, boundary) for index in indexes):
+        while boundary - start >= least and not all(backed(index, boundary) for index in indexes):
             boundary -= unit
-        return max(boundary, start)
+        return boundary if boundary - start >= least else start
 
     attention_first = sorted(range(len(configuration.groups)), key=lambda index: configuration.groups[index].recurrent)
     match rules.match:
@@ -92,7 +104,8 @@ def found(configuration: Configuration, rules: StoreRules, store: Store, prefix:
                 boundary = greatest(attention_first, boundary - 1)
             return boundary
         case Match.BLOCK_AROUND:
-            return _blocks_around(configuration, store, prefix, start, floor_to(cap, configuration.mamba_block or 1))
+            unit = rules.object_blocks * (configuration.mamba_block or 1)
+            return _blocks_around(configuration, rules, store, prefix, start, floor_to(cap, unit))
         case Match.TRUNCATED_ATTENTION:
             boundary = cap
             for index in attention_first:
@@ -101,22 +114,30 @@ def found(configuration: Configuration, rules: StoreRules, store: Store, prefix:
             return boundary
 
 
-def _blocks_around(configuration: Configuration, store: Store, prefix: Prefix, start: int, bound: int) -> int:
-    """What attention has from `start` on, up to `bound`, as far as recurrent groups have the block around it."""
+def hit_unit(configuration: Configuration, rules: StoreRules) -> int:
+    """The unit of the boundaries at which objects of every group end, in tokens."""
+    return rules.object_blocks * configuration.scheduler_block
+
+
+def _blocks_around(
+    configuration: Configuration, rules: StoreRules, store: Store, prefix: Prefix, start: int, bound: int
+) -> int:
+    """What attention has from `start` on, up to `bound`, as far as recurrent groups have the object around it."""
     groups = sorted(enumerate(configuration.groups), key=lambda entry: entry[1].recurrent)
     boundary = bound
     while groups:
         before = boundary
         for index, group in groups:
-            if boundary - start < group.block:
+            span = object_span(rules, group)
+            if boundary - start < span:
                 return start
-            columns = range(start // group.block, min(columns_for(boundary, group.block), len(prefix) // group.block))
-            stored = [Label(index, prefix[: (column + 1) * group.block]) in store.keys for column in columns]
+            numbers = range(start // span, min(columns_for(boundary, span), len(prefix) // span))
+            stored = [Label(index, prefix[: (number + 1) * span]) in store.keys for number in numbers]
             run = stored.index(False) if False in stored else len(stored)
             if group.recurrent:
                 run = max((number + 1 for number, there in enumerate(stored) if there), default=0)
-            boundary = min(boundary, (columns.start + run) * group.block)
-            if boundary - start < group.block:
+            boundary = min(boundary, (numbers.start + run) * span)
+            if boundary - start < span:
                 return start
         # What attention has below its own boundary is not asked for again.
         groups = [entry for entry in groups if entry[1].recurrent] if boundary < before else []
@@ -145,13 +166,15 @@ def fetches(
         end = found(configuration, rules, store, prefix, start)
     fetched: list[Fetch] = []
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
-        last = columns_for(end, group.block) * group.block if rules.match is Match.BLOCK_AROUND else end
-        for label in needed(configuration, index, prefix, start, last):
+        span = object_span(rules, group)
+        last = columns_for(end, span) * span if rules.match is Match.BLOCK_AROUND else end
+        for column in columns_read(group, start, last):
+            number, before = divmod(column, rules.object_blocks)
+            label = Label(index, prefix[: min(last, (number + 1) * span)])
             if group.recurrent and rules.match is Match.ATTENTION_ONLY and label not in store.keys:
                 continue
-            column = column_ending_at(len(label.prefix), group.block)
             if column < len(table) and table[column] != NULL_BLOCK:
-                fetched.append(Fetch(label, table[column]))
+                fetched.append(Fetch(label, table[column], rules.object_blocks - 1 - before))
     return tuple(fetched)
 
 
@@ -180,53 +203,73 @@ def saves(
     end: int,
     handed_over: Iterable[tuple[Label, int]],
 ) -> Iterator[Save]:
-    """What is to be saved once `request` has run up to `end`: attention blocks that are full by then, by their place in
-    the request's table, and the recurrent states that the scheduler hands over, each with its block.
+    """What is to be saved once `request` has run up to `end`: attention whose objects are full by then, by their place
+    in the request's table, and the recurrent states that the scheduler hands over, each with its block, as far as an
+    object ends there.
 
     A recurrent state cannot be found by its place: columns are nulled, and their blocks change hands
     (`boundary_state_offloads` in `KVConnectorBlockState`, vllm/v1/core/sched/output.py).
     """
     rules = leaf.store
     assert rules is not None
-    states = handed_over
+    states: Iterable[tuple[Label, Table]] = (
+        (label, (block,))
+        for label, block in handed_over
+        if rules.object_blocks == 1 or len(label.prefix) % object_span(rules, configuration.groups[label.group]) == 0
+    )
     if rules.state_source is StateSource.BY_COLUMN:
         tables = store.tables.get(request.name, ((),) * len(configuration.groups))
-        nulls = rules.null_blocks is NullBlocks.STORED
-        states = _full_blocks(configuration, request, tables, end, recurrent=True, nulls=nulls)
+        states = _full_objects(configuration, rules, request, tables, end, recurrent=True)
     end = min(end, len(request.tokens))
     known = store.keys.union(save.label for save in store.pending)
-    for label, block in (*_full_blocks(configuration, request, request.tables, end, recurrent=False), *states):
-        if configuration.groups[label.group].recurrent:
+    attention = _full_objects(configuration, rules, request, request.tables, end, recurrent=False)
+    for label, blocks in (*attention, *states):
+        group = configuration.groups[label.group]
+        if group.recurrent:
             dropped = rules.output_states is OutputStates.DROPPED and len(label.prefix) > request.prompt_length
             if dropped or rules.state_source is StateSource.NOT_KEPT:
                 continue
-        if label not in known:
-            yield Save(leaf.name, request.name, label, block, _held(rules, block, request))
+        if label not in known and _is_saved(rules, group, label, blocks):
+            save = Save(leaf.name, request.name, label, blocks, _held(rules, blocks, request))
+            counts_all = rules.null_blocks is NullBlocks.COUNTED
+            yield attrs.evolve(save, counted=len(blocks)) if counts_all else save
 
 
-def _held(rules: StoreRules, block: int, request: Request) -> Table:
-    """Blocks that are referenced until the save of `block` of `request` is done."""
+def _held(rules: StoreRules, blocks: Table, request: Request) -> Table:
+    """Blocks that are referenced until the save of `blocks` of `request` is done."""
     if not rules.references_sources:
         return ()
-    if rules.held_blocks is HeldBlocks.SAVED:
-        return (block,)
-    return tuple(other for table in request.tables for other in table if other != NULL_BLOCK)
+    held = (blocks,) if rules.held_blocks is HeldBlocks.SAVED else request.tables
+    return tuple(block for table in held for block in table if block != NULL_BLOCK)
 
 
-def _full_blocks(
+def _full_objects(
     configuration: Configuration,
+    rules: StoreRules,
     request: Request,
     tables: tuple[Table, ...],
     end: int,
     *,
     recurrent: bool,
-    nulls: bool = False,
-) -> Iterator[tuple[Label, int]]:
+) -> Iterator[tuple[Label, Table]]:
+    """The objects that end at `end` or below: key, and blocks by their place."""
+    width = rules.object_blocks
     for index, (group, table) in enumerate(zip(configuration.groups, tables, strict=True)):
         if group.recurrent is recurrent:
-            for column, block in enumerate(table[: end // group.block]):
-                if block != NULL_BLOCK or nulls:
-                    yield Label(index, request.tokens[: (column + 1) * group.block]), block
+            for after in range(width, min(end // group.block, len(table)) + 1, width):
+                yield Label(index, request.tokens[: after * group.block]), table[after - width : after]
+
+
+def _is_saved(rules: StoreRules, group: Group, label: Label, blocks: Table) -> bool:
+    """Whether the object is saved, some of whose blocks may be null."""
+    match rules.null_blocks:
+        case NullBlocks.SKIPPED:
+            read = columns_read(group, 0, len(label.prefix))
+            return blocks[-1] != NULL_BLOCK and NULL_BLOCK not in blocks[max(0, len(blocks) - len(read)) :]
+        case NullBlocks.LAST_DECIDES | NullBlocks.COUNTED:
+            return blocks[-1] != NULL_BLOCK
+        case NullBlocks.STORED:
+            return group.recurrent or blocks[-1] != NULL_BLOCK
 
 
 def seen(store: Store, rules: StoreRules, chunk: Chunk) -> Store:
@@ -252,7 +295,7 @@ def changing_hands(
         told = [chunk.new_blocks for chunk in plan.chunks]
         told += [load.tables for load in announced if load.leaf == leaf]
         taken &= {block for tables in told for table in tables for block in table}
-    affected = tuple(save for save in store.pending if save.block in taken)
+    affected = tuple(save for save in store.pending if not taken.isdisjoint(save.blocks))
     match rules.guard:
         case Guard.FENCE | Guard.FENCE_OWN_LOADS:
             return affected, ()

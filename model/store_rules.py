@@ -1,7 +1,8 @@
 """The rules of a connector that keeps objects: how it turns what it has into an answer, and what it keeps.
 
 Each enum is one rule; its first value is what a store has to do, the others are what stores did before they were
-repaired. A store has one object per (group, boundary) of a prefix, each of which may go by itself.
+repaired. A store has one object per (group, boundary) of a prefix, each of which may go by itself. An object holds one
+block, or several that come and go together.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import enum
 
 import attrs
+
+from model.errors import ConfigurationError
 
 
 class Match(enum.Enum):
@@ -61,11 +64,16 @@ class StateSource(enum.Enum):
 
 
 class NullBlocks(enum.Enum):
-    """What becomes of a column whose block is null, where states are saved by column."""
+    """What becomes of an object one of whose columns is null, where what is saved is found by its columns."""
 
     SKIPPED = "skipped"
+    """It is not saved if a hit at its end sees that column; else without it (vLLM 0.33: `_build_store_jobs`)."""
+    LAST_DECIDES = "last_decides"
+    """It is saved if its last column is there, without those that are not (vLLM #42945, 0.23 to 0.32)."""
+    COUNTED = "counted"
+    """The same, but the engine asserts that as many blocks are listed as an object has (before vLLM #42945)."""
     STORED = "stored"
-    """Reported as saved, although there is nothing (tair-kvcache #257)."""
+    """States are reported as saved, although there is nothing (tair-kvcache #257)."""
 
 
 class Guard(enum.Enum):
@@ -144,10 +152,12 @@ class StoreRules:
     """The rules of one store.
 
     `asynchronous` is about its loads. `delayed` saves are done when the trace says so, others right after their step.
+    An object holds `object_blocks` blocks of its group (vLLM: `blocks_per_chunk`, until 0.25 `block_size_factor`).
     """
 
     asynchronous: bool = False
     delayed: bool = False
+    object_blocks: int = attrs.field(default=1)
     match: Match = Match.INTERSECTION
     last_token: LastToken = LastToken.BELOW
     output_states: OutputStates = OutputStates.STORED
@@ -160,6 +170,11 @@ class StoreRules:
     missing_object: MissingObject = MissingObject.LOAD_FAILS
     agreement: Agreement = Agreement.EVERY_RANK
     at_reset: AtReset = AtReset.EMPTIED
+
+    @object_blocks.validator
+    def _at_least_one(self, _: object, blocks: int) -> None:
+        if blocks < 1:
+            raise ConfigurationError(f"objects of {blocks} blocks hold nothing; use 1 or more")
 
     @property
     def references_sources(self) -> bool:
@@ -174,6 +189,7 @@ class StoreRules:
             self.match in (Match.INTERSECTION, Match.CONSECUTIVE)
             and self.last_token is LastToken.BELOW
             and self.state_source is not StateSource.BY_COLUMN
+            and (self.object_blocks == 1 or self.null_blocks is NullBlocks.SKIPPED)
             and (not self.delayed or self.guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED))
             and self.load_pins is LoadPins.UNTIL_LOADED
             and self.agreement is Agreement.EVERY_RANK

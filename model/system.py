@@ -68,11 +68,11 @@ class Observation:
     """One action, or one step of it, as the properties see it.
 
     Where a step was scheduled: its plan (`planned`), the admissions, the requests that were put off for a state that is
-    not written yet, whose connector did not know (`asked_again`), and that were preempted, and in `allotments` the
-    blocks that were estimated and taken for requests. Where one was executed: its plan, its execution, the admissions
-    that it `started`, the requests that a failed load rolled back, and the saves: those that were `flushed` before the
-    step, or a load, wrote anything, and those `saved` after it, or by the action. With several steps in flight these
-    are different actions.
+    not written yet, whose connector did not know (`asked_again`), and that were preempted, with those whose chunk was
+    `taken_out` of the step for it, and in `allotments` the blocks that were estimated and taken for requests. Where one
+    was executed: its plan, its execution, the admissions that it `started`, the requests that a failed load rolled
+    back, and the saves: those that were `flushed` before the step, or a load, wrote anything, and those `saved` after
+    it, or by the action. With several steps in flight these are different actions.
     """
 
     action: Action
@@ -85,6 +85,7 @@ class Observation:
     put_off: tuple[str, ...] = ()
     asked_again: tuple[str, ...] = ()
     preempted: tuple[str, ...] = ()
+    taken_out: tuple[str, ...] = ()
     started: tuple[Admission, ...] = ()
     rolled_back: tuple[str, ...] = ()
     allotments: tuple[Allotment, ...] = ()
@@ -177,11 +178,13 @@ def _arrive(system: System, action: Arrive) -> System:
         answers={answers.leaf: answers.answers for answers in action.answers},
         asked={},
         skip_reading=action.skip_reading,
+        priority=action.priority,
     )
     scheduler = system.scheduler.with_request(request)
+    waiting = scheduling.in_turn(scheduler, (*scheduler.waiting, request.name))
     return evolve(
         system,
-        scheduler=evolve(scheduler, waiting=(*scheduler.waiting, request.name)),
+        scheduler=evolve(scheduler, waiting=waiting),
         texts={**system.texts, request.name: prompt + output},
     )
 
@@ -223,6 +226,7 @@ def _schedule(system: System, policy: Policy, action: Step | Schedule | Drain) -
         put_off=planned.put_off,
         asked_again=planned.asked_again,
         preempted=planned.preempted,
+        taken_out=planned.taken_out,
         allotments=planned.allotments,
     )
     return after, observation

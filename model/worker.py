@@ -15,7 +15,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.execution import BadRead, ChunkOutcome, Execution, LostWrite, Reason
 from model.geometry import column_ending_at, columns_for, columns_written
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, Save, StepPlan, Table
@@ -99,12 +99,12 @@ def end_load(configuration: Configuration, worker: Worker, load: Load, succeeded
 
 
 def save(worker: Worker, saves: tuple[Save, ...]) -> Worker:
-    """What the blocks hold now is stored. An object that exists already is kept."""
+    """What the blocks hold now is stored. An object that exists already is kept; nothing is in the null block."""
     if not saves:
         return worker
     objects = dict(worker.objects)
     for each in saves:
-        objects.setdefault((each.leaf, each.label), worker.memory.read(each.block))
+        objects.setdefault((each.leaf, each.label), tuple(map(worker.memory.read, each.blocks)))
     return evolve(worker, objects=objects)
 
 
@@ -126,9 +126,15 @@ def written_by(configuration: Configuration, mirror: Mirror, chunk: Chunk) -> se
     written = {
         mirror.block(index, column)
         for index, group in enumerate(configuration.groups)
-        for column in _written_columns(chunk, group)
+        for column in (*_written_columns(chunk, group), *_stored_column(configuration, chunk, group))
     }
     return written - {NULL_BLOCK}
+
+
+def _stored_column(configuration: Configuration, chunk: Chunk, group: Group) -> tuple[int, ...]:
+    """The column of a checkpoint that the chunk stores if there is a block for it."""
+    stored = stored_by(configuration, chunk) if group.recurrent else None
+    return () if stored is None else (stored.column,)
 
 
 def _written_columns(chunk: Chunk, group: Group) -> Iterator[int]:
@@ -248,7 +254,8 @@ class _Execution:
             for boundary in self.configuration.written_states(chunk.computed, chunk.end):
                 state = RecurrentState(group, chunk.prefix[:boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, column_ending_at(boundary, block)), state)
-            stored = checkpoint_of(self.configuration, chunk.computed, chunk.end, chunk.end)
+            # The convolution's part is stored last, so that in the running block it is what is left.
+            stored = stored_by(self.configuration, chunk)
             if stored is not None and mirror.block(group, stored.column) != NULL_BLOCK:
                 state = RecurrentState(group, chunk.prefix[: stored.boundary]) if sound else TAINTED
                 self.memory = self.memory.write(mirror.block(group, stored.column), state)

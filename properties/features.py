@@ -25,7 +25,8 @@ class Feature(enum.Enum):
     EVERY_STATE = "every state"
     """Recurrent states may be written at the end of every block."""
     INTERNAL_CHECKPOINT = "internal checkpoints"
-    """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`)."""
+    """A chunk of a prefill may store one more state, as far as that is safe (see `CheckpointStart`,
+    `UnreservedCheckpoint`)."""
     CHUNKED_LOCAL = "chunked local attention"
     """The second attention spec may be chunked local attention."""
     SPECULATION = "speculative decoding"
@@ -38,5 +39,7 @@ class Feature(enum.Enum):
     """Where there is only full attention, the end of a hit may be run again."""
     CONTEXT_PARALLEL = "context parallelism"
     """Full attention may be sharded over several ranks, so that its blocks are wider than those that are not."""
+    PRIORITIES = "priorities"
+    """Requests may have priorities: the last in turn is preempted, even if it is in the step already."""
     INTERRUPTIONS = "interruptions"
     """No switch of the configuration: running requests are preempted more often, and aborted ones come again."""

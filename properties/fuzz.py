@@ -14,6 +14,7 @@ from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.errors import IllegalAction
 from model.policy import Policy
+from model.release import PreemptedChunk
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
 from properties.features import Feature
@@ -22,7 +23,7 @@ from properties.machine import Campaign, EngineMachine, Signature, rules_of
 from properties.machines import machine_for
 from properties.minimise import minimise, size
 from properties.policy_guard import PolicyLoops, guarded
-from properties.repeatable import repeatable_draws
+from properties.repeatable import repeatable_draws, varied_draws
 from properties.replay import replay
 from properties.requirements import about, is_required, release_of
 from properties.verdict import REQUIRED_CELL, Cell, Result, Verdict
@@ -33,9 +34,10 @@ ENGINE = "fuzz"
 @attrs.frozen
 class Profile:
     """How much to run: up to `series` times `runs` runs of at most `actions` rules each. One series is enough where
-    nothing is found and every event is met. Without a `seed` of its own a profile draws one.
+    nothing is found, and every rule has fired and every event is met. Without a `seed` of its own a profile draws one.
 
-    `needs_events` if a run that misses an event counts as vacuous; too short a profile cannot meet them all.
+    `needs_events` if a run that misses an event counts as vacuous; too short a profile cannot meet them all. Where
+    runs are `varied`, each is drawn anew.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Profile:
     series: int
     seed: int | None
     needs_events: bool
+    varied: bool = False
 
 
 PROFILES = {
@@ -93,7 +96,7 @@ WIDE = (
     ),
     (
         Cell(Contract.FULL, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.SECOND_ATTENTION_SPEC),
-        frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL}),
+        frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL, Feature.PRIORITIES}),
     ),
 )
 """What the longer profiles run beside the plain model: features that go together, each in the widest cell where vLLM's
@@ -138,13 +141,17 @@ def fuzz_widely(
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Result, ...]:
     """Run what the model has beyond the plain one, where every release since 0.28 holds. What is found is reported, not
-    required; but where nothing is found every event has to be met."""
+    required; but where nothing is found every event has to be met: there are more series for that, which are shorter.
+    Hashes of a preempted chunk are withdrawn: that no release does so is known, and no policy can mend it
+    (docs/findings/hash-of-a-preempted-chunk.md).
+    """
     results: tuple[Result, ...] = ()
-    fewer = attrs.evolve(profile, runs=profile.runs // 3)
+    shorter = attrs.evolve(profile, runs=profile.runs // 6, series=profile.series * 6, varied=True)
+    rules = attrs.evolve(release_of(policy), preempted_chunk=PreemptedChunk.WITHDRAWN)
     for cell, features in WIDE:
-        campaign = Campaign(guarded(policy), cell, Eviction.ADVERSARIAL, None, features, release_of(policy))
+        campaign = Campaign(guarded(policy), cell, Eviction.ADVERSARIAL, None, features, rules)
         results += _fuzzed(
-            [campaign], fewer, seed, required=False, needs_events=profile.needs_events, progress=progress
+            [campaign], shorter, seed, required=False, needs_events=profile.needs_events, progress=progress
         )
     return results
 
@@ -206,10 +213,12 @@ class Outcome:
 
 
 def _violated(base: Result, outcomes: list[Outcome]) -> Iterator[Result]:
+    """What was found, in the class of its trace: a campaign may draw others than that of its cell."""
     for each in outcomes:
         for (property, case), trace in each.findings:
             yield attrs.evolve(
                 about(base, property),
+                cell=attrs.evolve(each.campaign.cell, configuration_class=trace.configuration.configuration_class),
                 case=case,
                 verdict=Verdict.VIOLATED,
                 scope=each.scope,
@@ -248,20 +257,27 @@ def _events(base: Result, outcomes: list[Outcome], needed: bool) -> Iterator[Res
 def findings(campaign: Campaign, profile: Profile, seed: int) -> tuple[tuple[Signature, Trace], ...]:
     """Run the campaign: each finding with the smallest trace that was found for it.
 
-    Further series of runs follow while they find something new, or until every event was met, as many as
-    the profile allows.
+    Further series of runs follow while they find something new that is required, or until every rule has fired and
+    every event was met, as many as the profile allows.
     """
+    rules = rules_of(campaign.eviction, campaign.features)
     needed = _applicable(campaign) if profile.needs_events else frozenset()
     for number in range(profile.series):
-        known = len(campaign.found)
+        known = _required(campaign)
         run_series(machine_for(campaign), profile, seed + number)
-        cut_short = any(is_required(property) for property, _ in campaign.found)
-        if len(campaign.found) == known and (cut_short or needed <= campaign.met.keys()):
+        found = _required(campaign)
+        enough = rules <= campaign.fired.keys() and needed <= campaign.met.keys()
+        if found == known and (found or enough):
             break
     return tuple(
         (signature, _smallest(campaign.policy, signature, "", examples))
         for signature, examples in campaign.found.items()
     )
+
+
+def _required(campaign: Campaign) -> set[Signature]:
+    """What was found so far that counts."""
+    return {signature for signature in campaign.found if is_required(signature[0])}
 
 
 def seek(campaign: Campaign, sought: Signature, profile: Profile, seed: int) -> Trace | None:
@@ -286,7 +302,7 @@ def run_series(machine: type[EngineMachine], profile: Profile, seed: int) -> Non
         # Nothing fails in a run: findings are noted, and shrunk by replaying them, far cheaper than drawing them again.
         phases=(hypothesis.Phase.generate,),
     )
-    with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws():
+    with hypothesis.reporting.with_reporter(lambda _: None), repeatable_draws(), varied_draws(profile.varied):
         run_state_machine_as_test(hypothesis.seed(seed)(machine), settings=settings)
 
 

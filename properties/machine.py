@@ -29,7 +29,7 @@ from model.actions import (
     Schedule,
     Step,
 )
-from model.configuration import Configuration, Eviction
+from model.configuration import Configuration, Eviction, Scheduling
 from model.connector import Connector, Leaf
 from model.errors import IllegalAction
 from model.plan import Load
@@ -51,6 +51,7 @@ from properties.twin import TwinState, disagreement, end_load, execute, forget, 
 from properties.verdict import Case, Cell
 
 _RARELY = st.sampled_from([False, False, True])
+_PRIORITIES = st.sampled_from([1, 0, 2])
 
 MOST_REQUESTS = 6
 """Requests that arrive in one run."""
@@ -118,7 +119,10 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         configuration = data.draw(drawn)
         rules = campaign.release
         if configuration.checkpoint_alignment is not None:
-            rules = attrs.evolve(rules, checkpoint_start=configuration.release.checkpoint_start)
+            own = configuration.release
+            rules = attrs.evolve(
+                rules, checkpoint_start=own.checkpoint_start, unreserved_checkpoint=own.unreserved_checkpoint
+            )
         configuration = attrs.evolve(configuration, release=rules)
         if campaign.connector is not None:
             configuration = attrs.evolve(configuration, connector=campaign.connector)
@@ -212,7 +216,9 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
         output = (Segment(f"o{number}", data.draw(st.integers(1, most_output(self.configuration)))),)
         self.texts[f"r{number}"] = prompt + output
         skips = Feature.SKIPPED_READING in self.campaign.features and data.draw(_RARELY)
-        self._act(Arrive(f"r{number}", prompt, output, data.draw(answers(self.configuration)), skips))
+        answered = data.draw(answers(self.configuration))
+        priority = data.draw(_PRIORITIES) if self.configuration.scheduling is Scheduling.PRIORITY else 0
+        self._act(Arrive(f"r{number}", prompt, output, answered, skips, priority))
 
     @precondition(lambda self: self._can_arrive)
     @rule(data=st.data())
@@ -226,6 +232,9 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         """One step; also what remains to be done when nothing else is possible."""
+        self._step()
+
+    def _step(self) -> None:
         if self._alive:
             self._act(Execute() if self._in_flight else Step())
 

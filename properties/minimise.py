@@ -19,7 +19,7 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import Configuration
+from model.configuration import Configuration, Scheduling
 from model.connector import Composite, Connector, Leaf
 from model.errors import HitboundError
 from model.tokens import Segment
@@ -83,6 +83,9 @@ def _simpler_configurations(trace: Trace) -> Iterator[tuple[Configuration, tuple
         )
         without = tuple(action for action in plain if not isinstance(action, Execute))
         yield attrs.evolve(configuration, steps_in_flight=1), without
+    if configuration.scheduling is not Scheduling.FCFS:
+        equal = (attrs.evolve(action, priority=0) if isinstance(action, Arrive) else action for action in trace.actions)
+        yield attrs.evolve(configuration, scheduling=Scheduling.FCFS), tuple(equal)
     if configuration.drafts:
         yield attrs.evolve(configuration, drafts=configuration.drafts - 1), trace.actions
     whole = sum(segment.length for action in trace.actions if isinstance(action, Arrive) for segment in action.prompt)
@@ -144,6 +147,8 @@ def _simpler_actions(action: Action) -> Iterator[Action]:
 def _simpler_arrivals(action: Arrive) -> Iterator[Arrive]:
     for answers in _simpler_answers(action.answers):
         yield attrs.evolve(action, answers=answers)
+    if action.priority:
+        yield attrs.evolve(action, priority=0)
     for output in _shorter(action.output):
         yield attrs.evolve(action, output=output)
     for prompt in _shorter(action.prompt):

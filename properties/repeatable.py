@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator
 
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.conjecture.data import ConjectureData, ConjectureResult
+from hypothesis.internal.conjecture.engine import ConjectureRunner
 from hypothesis.internal.constants_ast import Constants
 
 
@@ -24,3 +26,23 @@ def repeatable_draws() -> Iterator[None]:
     finally:
         providers._get_local_constants = original
         providers.CONSTANTS_CACHE.cache.clear()
+
+
+@contextlib.contextmanager
+def varied_draws(wanted: bool) -> Iterator[None]:
+    """Within this context Hypothesis draws every run anew, if that is `wanted`.
+
+    Else it draws one and runs five variations of it, which have the same configuration: a hundred runs see some twenty
+    configurations.
+    """
+    original = ConjectureRunner.generate_mutations_from
+    if wanted:
+        ConjectureRunner.generate_mutations_from = _nothing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ConjectureRunner.generate_mutations_from = original  # type: ignore[method-assign]
+
+
+def _nothing(self: ConjectureRunner, data: ConjectureData | ConjectureResult) -> None:
+    pass

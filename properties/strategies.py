@@ -14,10 +14,10 @@ import attrs
 from hypothesis import strategies as st
 
 from model.actions import LeafAnswers, ScriptedAnswer
-from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, StateMode
+from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, Scheduling, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import Counting, PeerRules
-from model.release import NEWEST, CheckpointStart
+from model.release import NEWEST, CheckpointStart, UnreservedCheckpoint
 from model.reservation import most_blocks
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
@@ -60,7 +60,9 @@ def leaves(contract: Contract, *, claims: bool) -> st.SearchStrategy[Leaf]:
 def stores(*, claims: bool) -> st.SearchStrategy[Leaf]:
     """Leaves that keep objects, by sound rules; what they load is what ENDPOINT promises."""
     guards = st.sampled_from([Guard.REFERENCE, Guard.FENCE, Guard.OWNED])
-    rules = st.builds(StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards)
+    rules = st.builds(
+        StoreRules, asynchronous=st.booleans(), delayed=st.booleans(), guard=guards, object_blocks=_OBJECT_BLOCKS
+    )
     return st.builds(Leaf, st.just("store"), st.just(claims), st.just(Contract.ENDPOINT), store=rules)
 
 
@@ -119,7 +121,9 @@ _WIDTHS = st.sampled_from([1, 2])
 _FULL_GROUPS = st.sampled_from([1, 1, 2])
 _MAMBA_GROUPS = st.sampled_from([1, 1, 2, 3, 0])
 _BUDGETS = st.sampled_from(["whole prompts", "scheduler block", "1", "2", "3", "2 and 1 token"])
+_CONTESTED_POOLS = st.sampled_from([4, 5])
 _POOLS = st.sampled_from([12, 4, 5, 8])
+_OBJECT_BLOCKS = st.sampled_from([1, 1, 2])
 _MOSTLY: st.SearchStrategy[bool] = st.sampled_from([True, True, True, True, False])
 _MAMBA_WIDTHS = st.sampled_from([2, 1, 4])
 _STEPS = st.sampled_from([2, 2, 1, 3])
@@ -174,8 +178,13 @@ def configurations(
     if steps == 1 and Feature.EVERY_STATE in features and whole and draw(st.booleans()):
         scratch = attrs.evolve(scratch, state_mode=StateMode.ALL)
     elif steps == 1 and Feature.INTERNAL_CHECKPOINT in features and draw(st.booleans()):
-        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on.
-        rules = attrs.evolve(NEWEST, checkpoint_start=CheckpointStart.BLOCK_BOUNDARY)
+        # From a hash boundary inside a block it is not safe, as vLLM does it from 0.30 on, nor, with drafts, where no
+        # block is reserved.
+        rules = attrs.evolve(
+            NEWEST,
+            checkpoint_start=CheckpointStart.BLOCK_BOUNDARY,
+            unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT,
+        )
         scratch = attrs.evolve(scratch, checkpoint_alignment=draw(_CHUNKS), release=rules)
     if Feature.AUXILIARY_OUTPUTS in features:
         scratch = attrs.evolve(scratch, auxiliary_outputs=not draw(_MOSTLY))
@@ -184,9 +193,11 @@ def configurations(
     if Feature.SPARSE_RETENTION in features and not sharded:
         retention = draw(_RETENTIONS)
         scratch = attrs.evolve(scratch, retention=retention and retention * scratch.scheduler_block)
+    if Feature.PRIORITIES in features and draw(_MOSTLY):
+        scratch = attrs.evolve(scratch, scheduling=Scheduling.PRIORITY)
     if Feature.SPECULATION in features and scratch.state_mode is StateMode.ALIGN:
         most = min(MOST_DRAFTS, (scratch.mamba_block or MOST_DRAFTS) - 1)
-        verified = draw(st.integers(0, most)) if scratch.checkpoint_alignment is None else 0
+        verified = draw(st.integers(0, most))
         scratch = attrs.evolve(scratch, drafts=verified, budget=1 + verified)
     budgets = {
         "whole prompts": 4 * LONGEST_TEXT * unit,
@@ -197,7 +208,8 @@ def configurations(
         "2 and 1 token": 2 * unit + 1,
     }
     budget = max(budgets[draw(_BUDGETS)], 1 + scratch.drafts)
-    pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(_POOLS) // 4
+    pools = _CONTESTED_POOLS if scratch.scheduling is Scheduling.PRIORITY else _POOLS
+    pool = 1 + most_blocks(scratch, longest_text(scratch)) * draw(pools) // 4
     return attrs.evolve(
         scratch,
         pool_blocks=pool,

@@ -13,7 +13,7 @@ import attrs
 from model.configuration import Configuration, Group, WorkerOrder
 from model.connector import StateRestored
 from model.geometry import column_ending_at
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
@@ -58,7 +58,7 @@ class TwinState:
 
     cells: tuple[tuple[Pair, ...], ...]
     requests: Mapping[str, TwinRequest] = attrs.Factory(dict)
-    objects: Mapping[tuple[str, Label], tuple[Pair, ...]] = attrs.Factory(dict)
+    objects: Mapping[tuple[str, Label], tuple[tuple[Pair, ...], ...]] = attrs.Factory(dict)
 
 
 def new_twin(configuration: Configuration) -> TwinState:
@@ -115,7 +115,7 @@ def save(state: TwinState, saves: Collection[Save]) -> TwinState:
         return state
     objects = dict(state.objects)
     for each in saves:
-        objects.setdefault((each.leaf, each.label), state.cells[each.block])
+        objects.setdefault((each.leaf, each.label), tuple(state.cells[block] for block in each.blocks))
     return attrs.evolve(state, objects=objects)
 
 
@@ -206,9 +206,9 @@ class _Run:
         block = configuration.mamba_block or 1
         ends = configuration.written_states(chunk.computed, chunk.end)
         self.columns = {boundary: column_ending_at(boundary, block) for boundary in ends}
-        stored = checkpoint_of(configuration, chunk.computed, chunk.end, chunk.end)
-        if stored is not None:
-            self.columns[stored.boundary] = stored.column
+        self.stored = stored_by(configuration, chunk)
+        if self.stored is not None:
+            self.columns[self.stored.boundary] = self.stored.column
         if chunk.drafts:
             last = column_ending_at(chunk.end, block)
             self.columns = {chunk.end - chunk.drafts + row: last + row for row in range(1 + chunk.drafts)}
@@ -279,7 +279,9 @@ class _Run:
 
     def write_states(self) -> None:
         for index, written in self.written.items():
-            for boundary, state in written.items():
+            # A checkpoint is stored last.
+            last = None if self.stored is None else self.stored.boundary
+            for boundary, state in sorted(written.items(), key=lambda each: each[0] == last):
                 self.blocks.fill(self._block(index, self.columns[boundary]), state)
 
     def keep_accepted(self) -> int:
@@ -337,7 +339,7 @@ def _restore(
     configuration: Configuration,
     blocks: _Blocks,
     loads: list[Load],
-    objects: Mapping[tuple[str, Label], tuple[Pair, ...]],
+    objects: Mapping[tuple[str, Label], tuple[tuple[Pair, ...], ...]],
 ) -> None:
     """Put the true numbers where the conduct of each leaf restores them, or copy what a store has; uninvited leaves
     come last."""
@@ -349,7 +351,7 @@ def _restore(
             failed = {load.tables[index][column] for index, column in load.failed_blocks}
             for fetch in load.fetches:
                 if fetch.block not in failed:
-                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label]))
+                    blocks.paste(fetch.block, list(objects[load.leaf.name, fetch.label][-1 - fetch.from_end]))
             continue
         if load.leaf.peer is not None:
             _transfer(configuration, blocks, load, load.leaf.peer)

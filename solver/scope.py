@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from model.actions import Abort, Action, Arrive, EndLoad, Preempt, Reset, Step
-from model.configuration import Configuration, StateMode
+from model.configuration import Configuration, Scheduling, StateMode
 from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
@@ -82,6 +82,8 @@ class Scope:
             raise ScopeError(
                 f"scope {self.name}: the exhaustive search knows no replay and auxiliary outputs; use fuzz"
             )
+        if configuration.scheduling is not Scheduling.FCFS:
+            raise ScopeError(f"scope {self.name}: the exhaustive search does not know priorities; use fuzz")
         if configuration.context_ranks > 1:
             raise ScopeError(f"scope {self.name}: the exhaustive search does not know context parallelism; use fuzz")
         if self.configuration.release.reservation is not Reservation.BY_TAKING:

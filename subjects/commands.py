@@ -79,6 +79,7 @@ class Commands:
                         for said in action.answers
                     },
                     "skip_reading": action.skip_reading,
+                    "priority": action.priority,
                 }
             case Step(rejected=rejected) if rejected:
                 return {"budget": action.budget, "rejected": {each.request: each.drafts for each in rejected}}

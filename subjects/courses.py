@@ -40,6 +40,7 @@ TAILS = frozenset({Feature.PARTIAL_TAILS})
 DRAFTS = frozenset({Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION, Feature.CHUNKED_LOCAL})
 SPARSE_TAILS = TAILS | {Feature.DRAFT_MODEL, Feature.SPARSE_RETENTION}
 STEPS = frozenset({Feature.STEPS_IN_FLIGHT})
+SPECULATING_TAILS = TAILS | {Feature.SPECULATION}
 
 SLIDING_WINDOW, FULL_ATTENTION = GroupKind.SLIDING_WINDOW, GroupKind.FULL_ATTENTION
 
@@ -66,18 +67,21 @@ class Course:
 
 
 def courses_on(release: str) -> tuple[Course, ...]:
-    """What runs on a release: partial tails and what came with them are modelled as 0.28 and later have them. Most is
-    found where they are drawn, so most traces draw them."""
+    """What runs on a release: partial tails and what came with them are modelled as 0.28 and later have them, draft
+    models as 0.27 and later. Most is found where partial tails are drawn, so most traces draw them."""
     drawn: list[tuple[frozenset[Feature], dict[GroupKind | None, int]]] = [
         (PLAIN, {None: 1, SLIDING_WINDOW: 1, FULL_ATTENTION: 1}),
     ]
+    if number_of(release) >= (0, 27):
+        drawn += [(DRAFTS, {None: 1, SLIDING_WINDOW: 1})]
     if number_of(release) >= (0, 28):
         drawn += [
             (TAILS, {None: 8, SLIDING_WINDOW: 1}),
             (SPARSE_TAILS, {None: 3}),
-            (DRAFTS, {None: 1, SLIDING_WINDOW: 1}),
             (STEPS, {None: 1, SLIDING_WINDOW: 1}),
             (STEPS | TAILS, {None: 3}),
+            (SPECULATING_TAILS, {None: 1}),
+            (SPECULATING_TAILS | STEPS, {None: 1}),
         ]
     return tuple(
         Course(second, eviction, features, traces)

@@ -309,6 +309,7 @@ class Engine:
         drafts: int = 0,
         replay_window: int = 0,
         auxiliary_outputs: bool = False,
+        scheduling: str = "fcfs",
     ) -> dict[str, Any]:
         """A fresh scheduler. Sizes in tokens, `pool_blocks` in blocks with the null block."""
         vllm, config = self._vllm, self._vllm.vllm_config
@@ -331,6 +332,7 @@ class Engine:
         draft_model = any(group["draft"] for group in groups)
         config.speculative_config = vllm.speculative_config(drafts, draft_model)
         config.scheduler_config.async_scheduling = steps_in_flight > 1
+        config.scheduler_config.policy = scheduling
         if config.max_concurrent_batches != steps_in_flight:
             raise ValueError(f"{steps_in_flight} steps in flight; this release has {config.max_concurrent_batches}")
         kv_cache_config = call(
@@ -389,6 +391,7 @@ class Engine:
         output: list[int],
         answers: dict[str, Any],
         skip_reading: bool = False,
+        priority: int = 0,
     ) -> dict[str, Any]:
         """A request arrives. `answers` says what each leaf will answer, as in `SCRIPTS`."""
         sampling = self._vllm.sampling.SamplingParams(
@@ -403,6 +406,8 @@ class Engine:
             sampling_params=sampling,
             pooling_params=None,
             block_hasher=self._hasher,
+            priority=priority,
+            arrival_time=float(len(self._texts)),
         )
         self._outputs[request] = output
         self._texts[request] = prompt + output

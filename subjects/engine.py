@@ -97,6 +97,8 @@ class SubjectEngine:
     def _scheduled(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:
         before = self.system
         step = reply["step"]
+        attempts = [attempt for attempt in step["attempts"] if attempt["outcome"] == "allocated"]
+        ran = {attempt["request"] for attempt in attempts if not attempt["waiting"]}
         admissions = tuple(self._admission(attempt, step, texts) for attempt in _admitted(step))
         for admission in admissions:
             if any(load.asynchronous for load in admission.loads):
@@ -113,6 +115,7 @@ class SubjectEngine:
             put_off=tuple(attempt["request"] for attempt in step["attempts"] if attempt["outcome"] == "put_off"),
             asked_again=tuple(asked_again(step)),
             preempted=tuple(step["preempted"]),
+            taken_out=tuple(name for name in step["preempted"] if name in ran),
         )
 
     def _executed(self, action: Action, reply: dict[str, Any], texts: dict[str, Prefix]) -> Observation:

@@ -26,11 +26,11 @@ from model.actions import (
     ScriptedAnswer,
     Step,
 )
-from model.configuration import Configuration, Eviction, Group, GroupKind
+from model.configuration import Configuration, Eviction, Group, GroupKind, Scheduling
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import Release, ShardedHits
+from model.release import PromptTail, Release, ShardedHits
 from model.request import Status
 from model.reservation import most_blocks
 from model.speculation import drafts_of
@@ -74,6 +74,8 @@ def random_run(
         action = _action(rng, system, texts, arrived=arrived)
         if Feature.SKIPPED_READING in features and isinstance(action, Arrive):
             action = attrs.evolve(action, skip_reading=rng.random() < 0.3)
+        if Feature.PRIORITIES in features:
+            action = _contested(rng, action, configuration, len(texts))
         try:
             system, seen = apply(system, policy, action)
         except IllegalAction:
@@ -148,13 +150,19 @@ def _varied(rng: random.Random, configuration: Configuration, features: frozense
         auxiliary_outputs=Feature.AUXILIARY_OUTPUTS in features,
         replay_window=unit * rng.choice([1, 2, 3]) + rng.choice([0, 1]) if Feature.PREFIX_REPLAY in features else 0,
         steps_in_flight=steps,
+        scheduling=Scheduling.PRIORITY if Feature.PRIORITIES in features else Scheduling.FCFS,
     )
     sparse = any(group.recurrent or group.window is not None for group in groups)
     if Feature.SPARSE_RETENTION in features and sparse:
         varied = attrs.evolve(varied, retention=rng.choice([0, 0, 1, 2]) * varied.scheduler_block)
+    from_032 = varied.release.prompt_tail is PromptTail.BELOW_LAST_TOKEN
+    if Feature.INTERNAL_CHECKPOINT in features and varied.mamba_block and from_032 and steps == 1:
+        varied = attrs.evolve(varied, checkpoint_alignment=rng.choice([unit, unit, 1, 2 * unit]))
     if Feature.SPECULATION in features:
         drafts = min(rng.choice([1, 2, 3]), (varied.mamba_block or 4) - 1)
         varied = attrs.evolve(varied, drafts=drafts, budget=max(varied.budget, 1 + drafts))
+    if Feature.PRIORITIES in features:
+        varied = attrs.evolve(varied, pool_blocks=1 + most_blocks(varied, longest_text(varied)) * 5 // 4)
     return varied if features - {Feature.PARTIAL_TAILS} else configuration
 
 
@@ -223,6 +231,18 @@ def _wrong_drafts(rng: random.Random, drafts: dict[str, int]) -> tuple[RejectedD
     """Mostly some of the drafts are wrong; `drafts` says how many each request has."""
     wrong = {name: rng.randint(0, most) for name, most in drafts.items()} if drafts and rng.random() < 0.7 else {}
     return tuple(RejectedDrafts(name, each) for name, each in wrong.items() if each)
+
+
+def _contested(rng: random.Random, action: Action, configuration: Configuration, arrived: int) -> Action:
+    """What happens instead where requests have priorities: several run for some time, and mostly those that run already
+    are last in turn."""
+    match action:
+        case Arrive():
+            longer = Segment(action.output[0].text, rng.randint(1, 2 * configuration.scheduler_block))
+            return attrs.evolve(action, output=(longer,), priority=rng.choice([0, -arrived, -arrived]))
+        case Drain() if configuration.steps_in_flight == 1:
+            return Step()
+    return action
 
 
 def _arrive(

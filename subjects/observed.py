@@ -51,6 +51,7 @@ def build_arguments(configuration: Configuration) -> dict[str, Any]:
         "drafts": configuration.drafts,
         "replay_window": configuration.replay_window,
         "auxiliary_outputs": configuration.auxiliary_outputs,
+        "scheduling": configuration.scheduling.value,
         "connector": None if configuration.connector is None else _connector_argument(configuration.connector),
     }
 

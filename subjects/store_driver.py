@@ -51,17 +51,24 @@ class StoreLookups:
         return {"found": [found(N, _objects(keys)) for N, _, keys in lookups]}
 
     def offloading(
-        self, groups: list[dict[str, Any]], hash_block: int, lookups: list[tuple[int, int, list[list[int]]]]
+        self,
+        groups: list[dict[str, Any]],
+        hash_block: int,
+        lookups: list[tuple[int, int, list[list[int]]]],
+        object_blocks: int = 1,
     ) -> dict[str, Any]:
-        """External tokens that `OffloadingConnectorScheduler` finds for each (N, L, objects), a block per chunk."""
+        """External tokens that `OffloadingConnectorScheduler` finds for each (N, L, objects), with as many blocks per
+        chunk as objects hold."""
         scheduling = import_module(f"{CONNECTORS}.offloading.scheduler")
         results = import_module("vllm.v1.kv_offload.base").LookupResult
-        blocks = [group["block"] for group in groups]
-        windows = [_window(group) for group in groups]
+        chunks = [group["block"] * object_blocks for group in groups]
+        windows = [_window(group, chunk) for group, chunk in zip(groups, chunks, strict=True)]
         configs = tuple(
-            scheduling.GroupOffloadConfig(index, block, block, block // hash_block, None, window, spec, None)
-            for index, (block, window, spec) in enumerate(
-                zip(blocks, windows, map(self._vllm.spec, groups), strict=True)
+            scheduling.GroupOffloadConfig(
+                index, chunk // object_blocks, chunk, chunk // hash_block, None, window, spec, None
+            )
+            for index, (chunk, window, spec) in enumerate(
+                zip(chunks, windows, map(self._vllm.spec, groups), strict=True)
             )
         )
         full = tuple(index for index, window in enumerate(windows) if window is None)
@@ -71,7 +78,7 @@ class StoreLookups:
         connector._full_attention_groups = full
         connector._sliding_window_groups = tuple(sorted(sliding, key=lambda index: windows[index] or 0, reverse=True))
         connector._lookup_groups = full + connector._sliding_window_groups
-        mamba = [group["block"] for group in groups if group["kind"] == "mamba"]
+        mamba = [chunk for group, chunk in zip(groups, chunks, strict=True) if group["kind"] == "mamba"]
         connector._mamba_align_size = mamba[0] if mamba else None
         connector._chunks_being_loaded = None
         connector._events_tracker = SimpleNamespace(record_lookup=lambda *_: None)
@@ -80,10 +87,10 @@ class StoreLookups:
             connector.manager = SimpleNamespace(lookup=lambda key, _: results.HIT if key in objects else results.MISS)
             states = [
                 SimpleNamespace(
-                    offload_keys=[(index, (column + 1) * block) for column in range(N // block)],
+                    offload_keys=[(index, (number + 1) * chunk) for number in range(N // chunk)],
                     lookup_hit_end_chunk_idx=0,
                 )
-                for index, block in enumerate(blocks)
+                for index, chunk in enumerate(chunks)
             ]
             request = SimpleNamespace(num_tokens=N, request_id="request")
             status = SimpleNamespace(
@@ -102,11 +109,11 @@ def _objects(keys: Iterable[Iterable[int]]) -> Objects:
     return {(group, boundary) for group, boundary in keys}
 
 
-def _window(group: dict[str, Any]) -> int | None:
-    """Blocks that a lookup needs in a row (`get_sliding_window_size_in_chunks`); None for full attention."""
+def _window(group: dict[str, Any], chunk: int) -> int | None:
+    """Chunks that a lookup needs in a row (`get_sliding_window_size_in_chunks`); None for full attention."""
     if group["kind"] == "full_attention":
         return None
-    return 1 if group["kind"] == "mamba" else -(-(group["window"] - 1) // group["block"])
+    return 1 if group["kind"] == "mamba" else -(-(group["window"] - 1) // chunk)
 
 
 def _driver() -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model.actions import Abort, Action, Arrive, Drain, EndLoad, Evict, Execute, Reset, Schedule, Step
-from model.configuration import Configuration, Group, GroupKind, StateMode
+from model.configuration import Configuration, Group, GroupKind, Scheduling, StateMode
 from model.connector import Connector, Leaf
 from model.errors import HitboundError
 from model.release import NEWEST
@@ -38,6 +38,8 @@ def vllm_test(trace: Trace, admissions: tuple[ExpectedAdmission, ...]) -> str:
         )
     if any(group.draft or group.ranks > 1 for group in configuration.groups) or configuration.drafts:
         raise NotForVllm("draft models and context parallelism are not part of these tests yet")
+    if configuration.scheduling is not Scheduling.FCFS:
+        raise NotForVllm("scheduling by priority is not part of these tests yet")
     if configuration.state_mode is not StateMode.ALIGN:
         raise NotForVllm(f"states are written in mode {configuration.state_mode.value!r}; these tests know align only")
     words = re.findall(r"[a-z0-9]+", trace.title.lower())[:8]

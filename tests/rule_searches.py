@@ -8,8 +8,8 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, OutgrownAlias, Recovery, Release, SharedTail
-from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, StoreRules
+from model.release import NEWEST, OutgrownAlias, PreemptedChunk, Recovery, Release, SharedTail
+from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, NullBlocks, StoreRules
 from properties.features import Feature
 from properties.machine import Campaign
 from properties.policy_guard import guarded
@@ -25,6 +25,8 @@ class Search:
     release: Release = NEWEST
     store: StoreRules | None = None
     tails: bool = False
+    windows: bool = False
+    priorities: bool = False
 
     @property
     def connector(self) -> Leaf | None:
@@ -34,11 +36,21 @@ class Search:
 
     @property
     def campaign(self) -> Campaign:
-        one, tails = ConfigurationClass.ONE_ATTENTION_SPEC, ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS
-        features = {Feature.STORES: self.store is not None, Feature.PARTIAL_TAILS: self.tails}
+        kind = ConfigurationClass.ONE_ATTENTION_SPEC
+        if self.tails or self.windows:
+            tails, windows = (
+                ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
+                ConfigurationClass.SECOND_ATTENTION_SPEC,
+            )
+            kind = tails if self.tails else windows
+        features = {
+            Feature.STORES: self.store is not None,
+            Feature.PARTIAL_TAILS: self.tails,
+            Feature.PRIORITIES: self.priorities,
+        }
         return Campaign(
             guarded(POLICIES["vllm-0.28"]),
-            Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, tails if self.tails else one),
+            Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, kind),
             Eviction.ADVERSARIAL,
             features=frozenset(feature for feature, drawn in features.items() if drawn),
             release=self.release,
@@ -55,10 +67,17 @@ SEARCHES = {
     "the block around a state": Search(
         "HIT-RESUME", Case.EXTERNAL, store=StoreRules(match=Match.BLOCK_AROUND), tails=True
     ),
+    "an object lacks what a window sees": Search(
+        "STATE-LABEL", store=StoreRules(object_blocks=2, null_blocks=NullBlocks.LAST_DECIDES), windows=True
+    ),
     "an outgrown alias is refused": Search(
         None, release=attrs.evolve(NEWEST, outgrown_alias=OutgrownAlias.REFUSED), tails=True
     ),
     "a tail of the step is not hit": Search(
         None, release=attrs.evolve(NEWEST, shared_tail=SharedTail.NEXT_STEP), tails=True
+    ),
+    "hashes of a preempted chunk stay": Search("STATE-LABEL", release=NEWEST, priorities=True),
+    "hashes of a preempted chunk are withdrawn": Search(
+        None, release=attrs.evolve(NEWEST, preempted_chunk=PreemptedChunk.WITHDRAWN), priorities=True
     ),
 }

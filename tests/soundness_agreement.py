@@ -29,18 +29,19 @@ import model.scheduler
 import model.step
 import model.system
 import model.worker
-from model.actions import Action, Evict, Reset
+from model.actions import Action, Drain, Evict, Execute, RejectedDrafts, Reset, Schedule, Step
 from model.configuration import Configuration, StateMode
 from model.errors import IllegalAction
 from model.geometry import column_ending_at, columns_for
-from model.internal_checkpoint import checkpoint_of
+from model.internal_checkpoint import stored_by
 from model.lookup import tables_at
-from model.plan import Save, StepPlan
+from model.plan import Chunk, Save, StepPlan
 from model.policy import Policy
 from model.pool import NULL_BLOCK, Label, Pool
 from model.request import Request, Status
 from model.saving import store_leaves
 from model.scheduler import Scheduler
+from model.speculation import copy_back, draft_states, verified
 from model.system import System, apply, initial
 from model.trace import Trace
 from model.worker import Worker
@@ -101,6 +102,7 @@ class Recorder:
         self.gone_back: list[tuple[int, Planned | None]] | None = None
         self.flushed: set[Save] = set()
         self.mapped: Counter[tuple[str, str]] = Counter()
+        self.rejected: tuple[RejectedDrafts, ...] = ()
 
     # What the functions of the model do, by name; each is given the arguments and the result.
 
@@ -120,6 +122,10 @@ class Recorder:
             for index, column, block in _come(before, after):
                 if index == group:
                     entry = self.follower.entry(after, group, column)
+                    if block in before.tables[group]:
+                        scratch = self.follower.entry(before, group, before.tables[group].index(block))
+                        self.follower.do("relocate", scratch, entry)
+                        continue
                     self.follower.do("allocate", entry, block)
                     if block in copies:
                         self.follower.do("copy for reader", entry, copies[block].source, block, arguments[3])
@@ -222,13 +228,18 @@ class Recorder:
             follower.do("start after load", follower.number(request))
         written: dict[int, tuple[int, int]] = {}
         configuration = follower.universe.configuration
+        chunk = self._with_drafts(request, end)
+        end = chunk.end
         for group, table in enumerate(request.tables):
             width = configuration.groups[group].block
             one_state = configuration.groups[group].recurrent and configuration.state_mode is StateMode.ALIGN
-            first = column_ending_at(end, width) if one_state else request.computed // width
-            for column in range(first, columns_for(end, width)):
-                written[table[column]] = (group, column)
-        stored = checkpoint_of(configuration, request.computed, end, end)
+            columns = {*range(chunk.computed // width, columns_for(end, width))}
+            if one_state:
+                columns = {column for _, column in draft_states(chunk, width)}
+                saved = copy_back(chunk, width)
+                columns |= {saved.destination} if saved is not None else set()
+            written |= {table[column]: (group, column) for column in columns}
+        stored = stored_by(configuration, chunk)
         checkpoints = {
             (group, stored.column)
             for group, table in enumerate(request.tables)
@@ -242,9 +253,22 @@ class Recorder:
             stored_at=stored.boundary if stored is not None else 0,
             wrong=False,
             misread=(0, 0),
+            drafts=chunk.drafts,
+            settled=chunk.settled,
         )
         number = follower.number(request)
         follower.take("forward chunk", forward(follower.state, number, end, choice))
+
+    def _with_drafts(self, request: Request, end: int) -> Chunk:
+        """The chunk that is planned up to `end`, where it will run and with what will turn out of its drafts; rows
+        without a draft pad it."""
+        drafts = max(0, end - len(request.tokens) - request.placeholders)
+        padding = drafts if not request.drafts else 0
+        begin, count = self.follower.state.settled(self.follower.number(request)), end - request.computed
+        reserves = request.checkpoint is not None
+        chunk = Chunk(request.name, request.text, begin, count, False, (), drafts, padding, reserves=reserves)
+        wrong = sum(each.drafts for each in self.rejected if each.request == request.name)
+        return verified(chunk, len(request.text), wrong)
 
     def free(self, arguments: tuple[Any, ...], result: Any) -> None:
         """Of a request whose load has failed; otherwise blocks are lost as `lost` has it."""
@@ -258,6 +282,8 @@ class Recorder:
         until = next((step for old, new, step in pairs if old.freed != new.freed), None)
         if self.gone_back is not None:
             self.gone_back.append((number, until))
+        elif self.follower.state.in_step(number):
+            self.follower.do("preempt in step", number)
         elif until is None and self.follower.status(request) != IDLE:
             self.follower.do("free", number)
         if until is not None:
@@ -286,7 +312,8 @@ class Recorder:
         follower.take("commit step", commit_step(state, bool(waiting)))
         self._flush(scheduled)
         for save in self._referenced(scheduled.scheduler, scheduled.plan.saves):
-            follower.do("save begins", self._saved_as(save), save.block)
+            for label, block in self._saved_blocks(save):
+                follower.do("save begins", self._saved_as(save.request, label, block), block)
         for request in scheduled.scheduler.requests.values():
             if request.status is Status.LOADING:
                 for entry in follower.awaiting(request):
@@ -294,13 +321,20 @@ class Recorder:
                         follower.do("load begins", entry, follower.state.table(entry))
         self.compare_tables(scheduled.scheduler)
 
-    def _saved_as(self, save: Save) -> Entry:
+    def _saved_blocks(self, save: Save) -> Iterator[tuple[Label, int]]:
+        """The blocks of the object that is saved, each with what it is saved for; an object may lack some."""
+        end, width = len(save.label.prefix), self._width(save.label)
+        for behind, block in enumerate(reversed(save.blocks)):
+            if block != NULL_BLOCK:
+                boundary = (column_ending_at(end, width) + 1 - behind) * width if behind else end
+                yield Label(save.label.group, save.label.prefix[:boundary]), block
+
+    def _saved_as(self, request: str, label: Label, block: int) -> Entry:
         """The entry of the block: in the column of what is saved, or where the request has a checkpoint of it."""
-        column = column_ending_at(len(save.label.prefix), self._width(save.label))
-        entry = Entry(self.follower.universe.names[save.request], save.label.group, column)
-        return next(
-            (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == save.block), entry
-        )
+        own, column = self.follower.universe.names[request], column_ending_at(len(label.prefix), self._width(label))
+        entry = Entry(own, label.group, column)
+        holding = (each for each in self.follower.checkpoints(entry) if self.follower.state.table(each) == block)
+        return next(holding, entry)
 
     def _flush(self, scheduled: Any) -> None:
         """A load that the step announces may begin at once: what is to be saved of its blocks is saved before."""
@@ -320,10 +354,19 @@ class Recorder:
         self.executing = self.planned.pop(0)
         self.worker = worker
 
-    def settled(self) -> None:
+    def settled(self, scheduler: Scheduler) -> None:
         assert self.executing is not None
         for number in self.executing.freed:
             self.follower.do("free", number)
+        state = self.follower.state
+        for request in scheduler.requests.values():
+            number, computed = self.follower.number(request), request.computed
+            known = max(state.verified(number), computed - request.in_flight)
+            if state.verified(number) < state.computed(number) and (known, computed) != (
+                state.verified(number),
+                state.computed(number),
+            ):
+                self.follower.do("verify drafts", number, computed, known)
 
     def end_of_step(self, before: Any, plan: StepPlan, recovered: Any) -> None:
         """`spoilt` is what does not hold what was planned once all steps in flight have run, and whatever else the
@@ -336,7 +379,8 @@ class Recorder:
             return
         for save in self._referenced(before, plan.saves):
             if save.request in recovered.rolled_back:
-                follower.do("save ends", save.block)
+                for _, block in self._saved_blocks(save):
+                    follower.do("save ends", block)
         state = follower.state
         spoilt = self._spoilt(before, after)
         kept = {number for number, until in gone_back if until is not None}
@@ -381,14 +425,15 @@ class Recorder:
     def saved(self, saves: tuple[Save, ...]) -> None:
         """Whatever guards a save, the encoding has to know that the block holds what is saved."""
         for save in saves:
-            key = self.follower.universe.label(save.label)
-            if save not in self.flushed and not self.follower.state.now(save.block, key):
-                raise Disagreement(f"block {save.block} is saved for {save.label}, which it need not hold")
+            for label, block in self._saved_blocks(save) if save not in self.flushed else ():
+                if not self.follower.state.now(block, self.follower.universe.label(label)):
+                    raise Disagreement(f"block {block} is saved for {label}, which it need not hold")
 
     def saves_done(self, scheduler: Any, saves: tuple[Save, ...]) -> None:
         for save in self._referenced(scheduler, saves):
             if save in scheduler.stores[save.leaf].pending:
-                self.follower.do("save ends", save.block)
+                for _, block in self._saved_blocks(save):
+                    self.follower.do("save ends", block)
 
     @contextlib.contextmanager
     def mapping(self, name: str) -> Iterator[None]:
@@ -462,7 +507,7 @@ class Recorder:
         follower, state = self.follower, self.follower.state
 
         def stands_at(entry: Entry) -> tuple[Any, ...]:
-            return state.computed(entry.request), state.filled(entry)
+            return state.settled(entry.request), state.filled(entry)
 
         statements = (
             *(invariant.of(state) for invariant in INVARIANTS),
@@ -504,7 +549,8 @@ def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariant
     _patch(recorder, patch)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST))
     system = initial(trace.configuration)
-    for action in trace.actions:
+    for position, action in enumerate(trace.actions):
+        recorder.rejected = _rejected(trace.actions[position:], len(system.scheduler.in_flight))
         with contextlib.suppress(IllegalAction):
             system = _followed(recorder, system, policy, action)
         recorder.compare(system)
@@ -513,6 +559,19 @@ def follow(trace: Trace, policy: Policy, patch: pytest.MonkeyPatch, *, invariant
     if invariants:
         recorder.check_invariants()
     return Followed(Counter(recorder.follower.done), recorder.mapped)
+
+
+def _rejected(actions: tuple[Action, ...], in_flight: int) -> tuple[RejectedDrafts, ...]:
+    """What the action says of drafts by which a step is executed that the first of `actions` plans, behind so many that
+    are in flight."""
+    first, *later = actions
+    if isinstance(first, Step):
+        return first.rejected
+    for action in later if isinstance(first, Schedule) else ():
+        if isinstance(action, Drain) or (isinstance(action, Execute) and not in_flight):
+            return action.rejected if isinstance(action, Execute) else ()
+        in_flight -= isinstance(action, Execute)
+    return ()
 
 
 def _followed(recorder: Recorder, system: System, policy: Policy, action: Action) -> System:
@@ -618,7 +677,7 @@ class _Around:
         def settling(*arguments: Any) -> Any:
             result = function(*arguments)
             with self.recorder.mapping("settle"):
-                self.recorder.settled()
+                self.recorder.settled(result[0])
             return result
 
         return settling

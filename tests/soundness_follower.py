@@ -132,7 +132,12 @@ class Universe:
     @property
     def columns(self) -> int:
         longest = max((len(text) for text in self.texts.values()), default=1)
-        return max(columns_for(longest, group.block) for group in self.configuration.groups) + 1
+        return max(columns_for(longest, group.block) for group in self.configuration.groups) + 1 + self.rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of drafts, and tokens for which a draft model has room, behind what a chunk runs."""
+        return 2 * self.configuration.drafts
 
     def elements(self, kind: Kind) -> list[Any]:
         if kind is BLOCK:
@@ -254,14 +259,16 @@ class Follower:
         return attrs.evolve(state, **fresh)
 
     def relied_on(self) -> set[tuple[int, int]]:
-        """Blocks and keys on which somebody relies: those of hashes, and those of table entries as far as filled and,
-        wrongly, one token further."""
+        """Blocks and keys on which somebody relies: those of hashes, those of table entries as far as filled and,
+        wrongly, one token further, and those of the states from which requests go on."""
         pairs = set()
         for block in self.universe.elements(BLOCK):
             pairs |= {(block, key) for key in (self.state.full_hash(block), self.state.tail_hash(block)) if key}
         for entry in self.universe.elements(ENTRY):
             for boundary in (self.state.filled(entry), self.state.filled(entry) + 1):
                 pairs.add((self.state.table(entry), self.words.key_of(entry, boundary)))
+            if self.words.recurrent(entry.group) and self.state.reads(entry):
+                pairs.add((self.state.table(entry), self.words.key_of(entry, self.state.settled(entry.request))))
         return {(block, key) for block, key in pairs if block != NULL_BLOCK}
 
     def entry(self, request: Request, group: int, column: int) -> Entry:

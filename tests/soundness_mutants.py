@@ -42,6 +42,7 @@ IMPLIED = {
     ("copy for producer", "the request runs, or its load has ended"): "to copy a tail early harms nobody",
     ("copy for producer", "its block is not full"): "to move the tail of a full block harms nobody",
     ("copy for producer", "no copy of a copy"): "a copy of this step has a fresh tail, and a free block is no copy",
+    ("verify drafts", "some token is a draft"): "to verify nothing changes nothing",
     ("load begins", "not begun before"): "an entry has one load, and to begin it again spoils nothing",
     ("abort loading", "the request waits for its load"): "what is withdrawn is relied on less",
 }
@@ -69,6 +70,38 @@ def _with_after(name: str, change: Callable[..., State]) -> Action:
         return attrs.evolve(transition, after=change(state, transition.after, *arguments))
 
     return attrs.evolve(action, build=build)
+
+
+def _with_drafts_taken_for_right(name: str) -> Action:
+    """What is done only with verified tokens is done with all that are computed."""
+    action = BY_NAME[name]
+
+    def build(state: State, *arguments: object) -> Transition:
+        transition = action.build(attrs.evolve(state, verified=state.computed), *arguments)
+        return attrs.evolve(transition, after=attrs.evolve(transition.after, verified=state.verified))
+
+    return attrs.evolve(action, build=build)
+
+
+def _not_copied_back(before: State, after: State, request: Term, end: Term) -> State:
+    """The state at a column's end stays in the scratch block of the draft that reached it."""
+
+    def last(block: Term, key: Term) -> Formula:
+        entry = after.writer_entry(block)
+        own = z3.And(after.writer(block) == request, before.words.recurrent(entry.group))
+        earlier = z3.And(own, entry.column < before.words.ending(entry.group, end), z3.Not(after.checkpoint(entry)))
+        kept = z3.And(earlier, z3.Not(before.words.every_state(entry.group)))
+        return z3.If(kept, before.last(block, key), after.last(block, key))
+
+    return attrs.evolve(after, last=last)
+
+
+def _goes_on_from_the_running_block(before: State, after: State, request: Term, end: Term) -> State:
+    def column(entry: Entry) -> Term:
+        own = entry.request == request
+        return z3.If(own, before.words.ending(entry.group, end), after.state_column(entry))
+
+    return attrs.evolve(after, state_column=column)
 
 
 def _hashes_stay(before: State, after: State, *_: object) -> State:
@@ -208,6 +241,48 @@ FAULTS = (
         "state that a chunk passed, cached as a checkpoint",
         without_guards("publish checkpoint", "the column has a checkpoint"),
         "hash is position",
+    ),
+    Fault(
+        "published with drafts that may be rejected",
+        _with_drafts_taken_for_right("publish full"),
+        "full hash is content",
+    ),
+    Fault(
+        "tail published with drafts that may be rejected",
+        _with_drafts_taken_for_right("publish tail"),
+        "tail hash is content",
+    ),
+    Fault("saved with drafts that may be rejected", _with_drafts_taken_for_right("save begins"), "save reads its key"),
+    Fault("retired for drafts that may be rejected", _with_drafts_taken_for_right("retire"), "needs are held"),
+    Fault(
+        "rejected drafts that are taken back twice",
+        without_guards("verify drafts", "nothing counts twice, and what is right counts"),
+        "drafts are ahead",
+    ),
+    Fault(
+        "rejected drafts that count as verified",
+        without_guards("verify drafts", "only what is right is verified"),
+        "drafts are ahead",
+    ),
+    Fault(
+        "state of an accepted draft that is not copied back",
+        _with_after("forward chunk", _not_copied_back),
+        "delivered",
+    ),
+    Fault(
+        "request that goes on from its running block although a draft was right",
+        _with_after("forward chunk", _goes_on_from_the_running_block),
+        "state lies there",
+    ),
+    Fault(
+        "drafts where every state is kept",
+        without_guards("forward chunk", "no drafts where every state is kept"),
+        "state lies there",
+    ),
+    Fault(
+        "state of an accepted draft that moves with its scratch block",
+        without_guards("relocate", "not where the state lies"),
+        "needs are held",
     ),
     Fault("two chunks in one step", without_guards("forward chunk", "one chunk a step"), "chunk reads its state"),
     Fault(

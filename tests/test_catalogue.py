@@ -145,6 +145,7 @@ def test_events_apply_where_they_can_happen() -> None:
         "TRANSFERRED",
         "PEER-USED-UP",
         "STORED",
+        "WIDE-OBJECT-LOADED",
         "STORE-LOADED",
         "OBJECT-LOST",
         "JOINED-HIT",
@@ -171,6 +172,7 @@ def test_events_apply_where_they_can_happen() -> None:
         "EVERY-STATE-HIT",
         "CHECKPOINT-STORED",
         "CHUNK-NULLS",
+        "TAKEN-OUT",
         *(event.id for event in speculation.ENTRIES),
     }
     assert everywhere - applicable_events(Setting(V028, one, Eviction.LRU, every_feature)) == {

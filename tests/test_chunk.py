@@ -9,7 +9,7 @@ from model.actions import Action, Arrive, Drain, LeafAnswers, ScriptedAnswer, St
 from model.configuration import Configuration, Group, GroupKind
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, ChunkGuard, PromptTail, Release
+from model.release import NEWEST, RELEASES, ChunkGuard, PromptTail, Release
 from model.system import apply, initial
 from model.tokens import Segment
 from properties.judge import violations
@@ -96,3 +96,15 @@ def test_the_last_chunk_begins_where_a_draft_group_can_resume() -> None:
     """With a draft model the last state that a hit can reach lies one block lower."""
     assert chunks((FULL, MAMBA), 17, 2, 100, 0) == [16, 1, 1]
     assert chunks((DRAFT, MAMBA), 17, 2, 100, 0) == [12, 5, 1]
+
+
+@pytest.mark.parametrize(("release", "expected"), [("0.27", [36, 4, 1, 1]), ("0.28", [36, 5, 1])])
+def test_up_to_027_a_prefill_stops_at_its_last_hash_boundary_where_no_hit_can_end(
+    release: str, expected: list[int]
+) -> None:
+    """As seen on 0.27.1 and 0.28.0: hits end at multiples of 8, and the draft model lowers the last stop to 36."""
+    groups = (DRAFT, Group(GroupKind.SLIDING_WINDOW, 8, window=8), MAMBA)
+    system = initial(Configuration(groups, 60, budget=100, release=RELEASES[release]))
+    for action in (Arrive("a", (Segment("t", 41),), (Segment("o", 2),)), Drain()):
+        system, observations = apply(system, POLICIES[f"vllm-{release}"], action)
+    assert [chunk.count for seen in observations if seen.plan for chunk in seen.plan.chunks] == expected

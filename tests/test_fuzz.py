@@ -15,8 +15,9 @@ from model.policies import POLICIES
 from model.policies.mutants import EQUIVALENT, FALLS, MUTANTS
 from model.ready_connectors import DISHONEST
 from properties.catalogue import EVENTS
-from properties.fuzz import PROFILES, findings, fuzz
-from properties.machine import Campaign
+from properties.features import Feature
+from properties.fuzz import PROFILES, WIDE, Profile, findings, fuzz
+from properties.machine import Campaign, EngineMachine, rules_of
 from properties.policy_guard import guarded
 from properties.replay import replay
 from properties.requirements import is_required
@@ -113,6 +114,33 @@ def test_a_too_short_campaign_is_vacuous_not_successful() -> None:
     results = fuzz(POLICIES["vllm-0.28"], hopeless)
     assert {result.verdict for result in results} == {Verdict.VACUOUS}
     assert all("never" in result.reason for result in results)
+
+
+@pytest.mark.parametrize("missed", ["events", "rules"])
+def test_a_campaign_goes_on_until_all_has_happened(missed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    series: list[int] = []
+
+    def run_series(machine: type[EngineMachine], profile: Profile, seed: int) -> None:
+        series.append(seed)
+        campaign = machine.campaign
+        if missed == "rules" or len(series) % 3 == 0:
+            campaign.met.update(list(EVENTS))
+        if missed == "events" or len(series) % 3 == 0:
+            campaign.fired.update(rules_of(campaign.eviction, campaign.features))
+
+    monkeypatch.setattr("properties.fuzz.run_series", run_series)
+    results = fuzz(POLICIES["vllm-0.28"], PROFILES["ci"], seed=5)
+    assert series == [5, 6, 7] * 2
+    assert {result.verdict for result in results} == {Verdict.HOLDS_WITHIN}
+
+
+def test_rare_events_of_stores_are_soon_met() -> None:
+    """Where not every run is drawn anew, seed 11 takes some 1,900 runs to that."""
+    cell, features = next((cell, features) for cell, features in WIDE if Feature.STORES in features)
+    campaign = Campaign(guarded(POLICIES["reference"]), cell, Eviction.ADVERSARIAL, features=features)
+    assert findings(campaign, attrs.evolve(PROFILES["ci"], runs=50, series=24, varied=True), 11) == ()
+    assert {"JOINED-HIT", "SAVE-FLUSHED", "SAVE-GIVEN-UP"} <= campaign.met.keys()
+    assert campaign.runs < 600
 
 
 @pytest.mark.nightly

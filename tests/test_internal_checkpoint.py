@@ -12,7 +12,7 @@ from model.configuration import Configuration, Group, GroupKind, StateMode
 from model.connector import Contract, Leaf
 from model.errors import UnsupportedConfiguration
 from model.policies import POLICIES
-from model.release import NEWEST, CheckpointStart, PromptTail, Release
+from model.release import NEWEST, CheckpointStart, PromptTail, Release, UnreservedCheckpoint
 from model.step import schedule
 from model.store_rules import StoreRules
 from model.system import System, apply, initial
@@ -170,3 +170,39 @@ def test_what_does_not_know_checkpoints_refuses_them() -> None:
     ):
         with pytest.raises(UnsupportedConfiguration, match="internal checkpoints"):
             attrs.evolve(STORES, **change)
+
+
+def with_drafts(drafts: int, rule: UnreservedCheckpoint, retention: int | None = 0) -> Configuration:
+    """Chunks of two blocks each."""
+    groups = (Group(GroupKind.FULL_ATTENTION, 2), Group(GroupKind.MAMBA, 2))
+    release = attrs.evolve(NEWEST, unreserved_checkpoint=rule)
+    one = Configuration(groups, 40, budget=4, checkpoint_alignment=1, retention=retention, release=release)
+    return attrs.evolve(one, drafts=drafts)
+
+
+def test_a_scratch_block_in_the_column_of_a_checkpoint_stays_there() -> None:
+    """As seen on 0.33.0: where a block is reserved for the checkpoint, the scratch block that lies there is it."""
+    configuration = with_drafts(1, UnreservedCheckpoint.STORED_ALL_THE_SAME, retention=None)
+    ran = run(configuration, arrive("a", ("x", 13)), Step(), Step())
+    assert ran.violated == {}
+    assert ran.system.scheduler.requests["a"].tables[1] == (0, 4, 5, 8, 9)
+    assert ran.states() == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("drafts", "rule", "violated"),
+    [
+        (1, UnreservedCheckpoint.STORED_ALL_THE_SAME, {"OWN-EXCLUSIVE"}),
+        (1, UnreservedCheckpoint.LEFT_OUT, set()),
+        (0, UnreservedCheckpoint.STORED_ALL_THE_SAME, set()),
+    ],
+)
+def test_a_checkpoint_without_a_block_of_its_own_goes_to_the_running_block(
+    drafts: int, rule: UnreservedCheckpoint, violated: set[str]
+) -> None:
+    """docs/findings/checkpoint-in-the-running-block.md; the worker's table is that of vLLM 0.31 to 0.33."""
+    ran = run(with_drafts(drafts, rule), arrive("a", ("x", 13)), Step(), Step())
+    if drafts:
+        assert ran.system.worker.mirrors["a"].tables[1] == (0, 3, 4, 4, 7)
+    ran = run(with_drafts(drafts, rule), arrive("a", ("x", 13)), Drain())
+    assert ran.violated.keys() == violated

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from hitbound.corpus_check import check_folder
+from hitbound.gate import judge
 from model.actions import Action, Arrive, Drain, Evict, Step
 from model.configuration import Configuration, ConfigurationClass, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Contract, Leaf
@@ -22,6 +23,7 @@ from model.release import NEWEST, DraftGroups, JunctionRule, PromptTail, Release
 from model.system import System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
+from properties.fuzz import WIDE, Outcome, _violated
 from properties.judge import violations
 from properties.machine import Campaign
 from properties.machines import machine_for
@@ -29,7 +31,7 @@ from properties.replay import replay
 from properties.requirements import concerns, is_required
 from properties.trace_document import dump_trace
 from properties.twin import new_twin
-from properties.verdict import Case, Cell, Verdict
+from properties.verdict import Case, Cell, Result, Verdict
 
 TARGET = Group(GroupKind.FULL_ATTENTION, 4)
 DRAFT = attrs.evolve(TARGET, draft=True)
@@ -230,6 +232,19 @@ def test_runs_of_a_policy_do_not_note_what_only_the_release_misses() -> None:
 
     assert noted("reference") == set()
     assert noted("vllm-0.33") == {("REACH", Case.RELEASE)}
+
+
+def test_a_violation_in_another_class_than_that_of_the_campaign_is_confirmed_there() -> None:
+    """Where a window's block is wider than the hash unit no hit ends inside a block, whatever was asked for."""
+    policy, (cell, features) = POLICIES["vllm-0.33"], WIDE[0]
+    assert cell.configuration_class.partial_tails
+    campaign = Campaign(policy, cell, Eviction.ADVERSARIAL, features=features)
+    base = Result(property="", engine="fuzz", verdict=Verdict.HOLDS_WITHIN, required=False, cell=cell)
+    found = Outcome(campaign, ((("REACH", Case.RELEASE), DROPS_TOO_MUCH),), 0)
+    (violation,) = judge(policy, _violated(base, [found]), both_solvers=False)
+    assert violation.verdict is Verdict.VIOLATED
+    assert violation.result.cell is not None
+    assert violation.result.cell.configuration_class is ConfigurationClass.SECOND_ATTENTION_SPEC
 
 
 def test_how_far_hits_reach_is_reported_and_not_required() -> None:

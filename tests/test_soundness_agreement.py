@@ -19,16 +19,17 @@ from model.actions import (
     Execute,
     LeafAnswers,
     Preempt,
+    RejectedDrafts,
     Reset,
     Schedule,
     ScriptedAnswer,
     Step,
 )
-from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, StateMode, WorkerOrder
+from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, Scheduling, StateMode, WorkerOrder
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
-from model.release import NEWEST, CheckpointStart
+from model.release import NEWEST, CheckpointStart, PreemptedChunk, UnreservedCheckpoint
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
 from model.trace import Trace
@@ -66,20 +67,22 @@ CAMPAIGNS = (
         ConfigurationClass.ONE_ATTENTION_SPEC_PARTIAL_TAILS,
         frozenset({Feature.INTERNAL_CHECKPOINT, Feature.PARTIAL_TAILS, Feature.SPARSE_RETENTION}),
     ),
+    (
+        ConfigurationClass.ONE_ATTENTION_SPEC,
+        frozenset({Feature.SPECULATION, Feature.STEPS_IN_FLIGHT, Feature.FAILED_BLOCKS, Feature.INTERRUPTIONS}),
+    ),
+    (
+        ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
+        frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS, Feature.STORES}),
+    ),
 )
 """What is drawn together."""
-
-NO_COUNTERPART = {
-    "relocate": "scratch blocks come with drafts, whose states a step writes in several rows; the encoding has one",
-    "preempt in step": "first come first served preempts only requests that are not in the step yet",
-}
-"""Transitions that no run of the model takes, and why."""
 
 FUNCTIONS = {
     "decide": {"look up"},
     "adopt": {"look up", "drop lookup", "touch", "allocate", "await load"},
     "admit": {"drop lookup", "start loading"},
-    "extend": {"allocate", "copy for reader", "copy for producer"},
+    "extend": {"allocate", "relocate", "copy for reader", "copy for producer"},
     "retire": {"retire"},
     "publish": {
         *("load in step", "start", "start after load", "forward chunk"),
@@ -87,9 +90,9 @@ FUNCTIONS = {
     },
     "schedule": {"commit step", "save begins", "load begins"},
     "recover": {"end step", "lose step", "save ends"},
-    "settle": {"free"},
+    "settle": {"free", "verify drafts"},
     "free": {"free"},
-    "preempt": {"free"},
+    "preempt": {"free", "preempt in step"},
     "finish": {"free", "abort loading"},
     "end_load": {"load commits", "load fails"},
     "done": {"save ends"},
@@ -230,6 +233,19 @@ def a_preemption_between_two_steps(connector: Leaf | None) -> Trace:
     return Trace("preempted", attrs.evolve(hybrid(connector), steps_in_flight=2), actions)
 
 
+def a_preemption_in_its_step(rule: PreemptedChunk) -> Trace:
+    """What the first request runs completes a block of each group; the second needs blocks, and goes before it."""
+    long = attrs.evolve(arrive("low", 0, 2), output=(Segment("low-out", 6),), priority=1)
+    better = attrs.evolve(arrive("high", 0, 3), output=(Segment("high-out", 4),))
+    configuration = attrs.evolve(
+        hybrid(budget=20),
+        pool_blocks=7,
+        scheduling=Scheduling.PRIORITY,
+        release=attrs.evolve(NEWEST, preempted_chunk=rule),
+    )
+    return Trace("preempted in its step", configuration, (long, Step(), better, Step(), Step(), Drain()))
+
+
 def a_load_that_fails_with_a_step_behind_it() -> Trace:
     """The next chunk was planned on what was to be loaded: both requests go back, one while its chunk is in flight."""
     actions = (
@@ -312,6 +328,8 @@ def states_in_every_block() -> Trace:
     return Trace("every state", configuration, actions)
 
 
+LONG = attrs.evolve(arrive("first", 14, 0), output=(Segment("first-out", 12),))
+
 CHECKPOINTS = attrs.evolve(
     hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 8), budget=40),
     checkpoint_alignment=1,
@@ -330,9 +348,40 @@ def checkpoints() -> Trace:
     return Trace("checkpoints", attrs.evolve(CHECKPOINTS, connector=keeper), actions)
 
 
+def a_checkpoint_in_a_scratch_block() -> Trace:
+    """Chunks of two blocks: one scratch block stays where the checkpoint is stored, or moves on if none is."""
+    release = attrs.evolve(CHECKPOINTS.release, unreserved_checkpoint=UnreservedCheckpoint.LEFT_OUT)
+    actions = (attrs.evolve(LONG, prompt=arrive("first", 40, 0).prompt), *[Step(budget=16)] * 3, Drain())
+    return Trace("scratch", attrs.evolve(CHECKPOINTS, drafts=1, retention=0, release=release), actions)
+
+
 def a_checkpoint_after_a_start_inside_a_block() -> Trace:
     actions = (arrive("first", 5, 0), Drain(), arrive("second", 5, 20), Step(), Drain())
     return Trace("inside", attrs.evolve(CHECKPOINTS, release=NEWEST), actions)
+
+
+DRAFTS = attrs.evolve(hybrid(None, Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4), budget=4), drafts=2)
+
+
+def _wrong(drafts: int) -> tuple[RejectedDrafts, ...]:
+    return (RejectedDrafts("first", drafts),)
+
+
+def drafts_that_are_rejected() -> Trace:
+    """A prefill of two blocks moves its scratch blocks. Then none, one or both drafts of a step are wrong, in several
+    places of a block; another request hits a state that was copied back."""
+    steps = (Step(rejected=_wrong(wrong)) for wrong in (0, 1, 2, 1, 0, 2))
+    second = attrs.evolve(arrive("second", 14, 0), prompt=(*LONG.prompt, *LONG.output))
+    actions = (LONG, Step(), Step(budget=8), Step(), *steps, second, Drain())
+    return Trace("drafts", DRAFTS, actions)
+
+
+def drafts_of_two_steps() -> Trace:
+    """The second step is planned before it is known which drafts of the first one are wrong, or that its request is
+    preempted."""
+    both = [action for wrong in (0, 2, 1, 2) for action in (Schedule(), Execute(rejected=_wrong(wrong)))]
+    actions = (LONG, Schedule(), *both[:2], *both[2:], Preempt(), Execute(), *both, Drain())
+    return Trace("drafts in flight", attrs.evolve(DRAFTS, steps_in_flight=2, budget=20), actions)
 
 
 BY_HAND = (
@@ -346,6 +395,7 @@ BY_HAND = (
     an_abort_between_two_steps(),
     a_preemption_between_two_steps(None),
     a_preemption_between_two_steps(STORE),
+    a_preemption_in_its_step(PreemptedChunk.WITHDRAWN),
     a_load_that_fails_with_a_step_behind_it(),
     *(saves(guard, delayed=True) for guard in (Guard.REFERENCE, Guard.FENCE, Guard.OWNED)),
     saves(Guard.REFERENCE, delayed=False),
@@ -355,6 +405,9 @@ BY_HAND = (
     a_hit_that_is_put_off(),
     states_in_every_block(),
     checkpoints(),
+    a_checkpoint_in_a_scratch_block(),
+    drafts_that_are_rejected(),
+    drafts_of_two_steps(),
 )
 """Runs of a few actions, each for what it says."""
 
@@ -363,7 +416,7 @@ def test_every_transition_is_taken_by_some_run(monkeypatch: pytest.MonkeyPatch) 
     """And each comes from the functions of the model that are named for it, which are all that turn into one."""
     run = follow_all(BY_HAND, monkeypatch)
     counts = {action.name: run.taken[action.name] for action in ACTIONS}
-    assert {name for name, count in counts.items() if not count} == NO_COUNTERPART.keys(), counts
+    assert all(counts.values()), counts
     assert set(run.mapped) <= {(function, name) for function, names in FUNCTIONS.items() for name in names}
     assert {function for function, _ in run.mapped} == FUNCTIONS.keys()
 
@@ -379,6 +432,13 @@ def test_a_chunk_that_leaves_its_block_half_way_is_no_transition(monkeypatch: py
         followed(trace, monkeypatch)
     kept = attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=CHECKPOINTS.release))
     assert followed(kept, monkeypatch).taken["forward chunk"]
+
+
+def test_a_checkpoint_without_a_block_of_its_own_is_no_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM 0.31 to 0.33 stores it in the running block (docs/findings/checkpoint-in-the-running-block.md)."""
+    trace = a_checkpoint_in_a_scratch_block()
+    with pytest.raises(Disagreement, match="should show"):
+        followed(attrs.evolve(trace, configuration=attrs.evolve(trace.configuration, release=NEWEST)), monkeypatch)
 
 
 def test_runs_with_partial_tails_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,6 +497,13 @@ def test_an_action_that_is_no_transition_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.mutants
+def test_hashes_that_the_model_keeps_of_a_preempted_chunk_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What vLLM does, 0.23 to 0.33: the encoding withdraws them."""
+    with pytest.raises(Disagreement, match="hash of block 4"):
+        followed(a_preemption_in_its_step(PreemptedChunk.KEPT), monkeypatch)
+
+
+@pytest.mark.mutants
 def test_a_run_that_the_encoding_forbids_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that the model does not keep: no step may be executed while a save is pending."""
     end_step = soundness_agreement.end_step
@@ -459,6 +526,14 @@ def test_an_encoding_with_one_state_per_chunk_disagrees(monkeypatch: pytest.Monk
     monkeypatch.setattr(Universe, "words", lambda universe: attrs.evolve(words(universe), **one_state))
     with pytest.raises(Disagreement, match="columns that a chunk skips are null"):
         followed(states_in_every_block(), monkeypatch)
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("trace", [drafts_that_are_rejected(), drafts_of_two_steps()], ids=["one step", "two steps"])
+def test_an_encoding_in_which_all_drafts_are_right_disagrees(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soundness_agreement, "verified", lambda chunk, *_: chunk)
+    with pytest.raises(Disagreement):
+        followed(trace, monkeypatch)
 
 
 @pytest.mark.mutants

@@ -81,10 +81,10 @@ def test_what_a_request_computes_is_stored_with_its_content() -> None:
     (*_, last) = run(V028, hybrid(store()), *FILLED).observations
     prefix = tokens_of((Segment("x", 4),))
     assert last.after.worker.objects == {
-        ("store", Label(0, prefix[:2])): AttentionKV(0, 0, prefix[:2]),
-        ("store", Label(0, prefix)): AttentionKV(0, 2, prefix),
-        ("store", Label(1, prefix[:2])): RecurrentState(1, prefix[:2]),
-        ("store", Label(1, prefix)): RecurrentState(1, prefix),
+        ("store", Label(0, prefix[:2])): (AttentionKV(0, 0, prefix[:2]),),
+        ("store", Label(0, prefix)): (AttentionKV(0, 2, prefix),),
+        ("store", Label(1, prefix[:2])): (RecurrentState(1, prefix[:2]),),
+        ("store", Label(1, prefix)): (RecurrentState(1, prefix),),
     }
     assert {label for _, label in last.after.worker.objects} == last.after.scheduler.stores["store"].keys
 
@@ -238,6 +238,68 @@ def test_an_answer_that_is_not_used_keeps_nothing() -> None:
     assert pins.admissions[-1].external == 4
 
 
+WIDE_FILLED = (arrive("fill", 8, 0), Drain())
+"""Four blocks of each group, two objects of two blocks."""
+WIDE_LOST = tuple(Evict(group, "fill", boundary) for group in (0, 1) for boundary in (4, 6, 8))
+"""The first block of each group is left."""
+
+
+def test_an_object_of_several_blocks_is_saved_once_all_are_full() -> None:
+    (_, early, *_, last) = run(V028, hybrid(store(object_blocks=2)), *WIDE_FILLED[:1], Step(), Drain()).observations
+    assert early.after.worker.objects == {}
+    prefix = tokens_of((Segment("x", 8),))
+    assert last.after.worker.objects == {
+        ("store", Label(0, prefix[:4])): (AttentionKV(0, 0, prefix[:2]), AttentionKV(0, 2, prefix[:4])),
+        ("store", Label(0, prefix)): (AttentionKV(0, 4, prefix[:6]), AttentionKV(0, 6, prefix)),
+        ("store", Label(1, prefix[:4])): (RecurrentState(1, prefix[:4]),),
+        ("store", Label(1, prefix)): (RecurrentState(1, prefix),),
+    }
+
+
+def test_hits_end_where_objects_end_and_may_begin_inside_one() -> None:
+    wide = store(object_blocks=2)
+    for shared, external in ((8, 6), (7, 0)):
+        actions = (*WIDE_FILLED, *WIDE_LOST, arrive("r", shared, 3), Drain())
+        replayed = run(V028, hybrid(wide), *actions)
+        assert replayed.violations == ()
+        assert (replayed.admissions[-1].local, replayed.admissions[-1].external) == (2, external)
+    # From 2 to 4 would be less than an object.
+    first_lost = (EvictObject("store", 0, "fill", 8), EvictObject("store", 1, "fill", 8))
+    assert admitted(wide, *WIDE_FILLED, *WIDE_LOST, *first_lost, arrive("r", 8, 3), Step()) == (2, 0)
+
+
+def resaved(**rules: object) -> Replay:
+    """A store has lost its objects of `a`; `b` begins at a local hit, of which its window has the last two blocks."""
+    windowed = hybrid(store(object_blocks=2, **rules), ATTENTION, Group(GroupKind.SLIDING_WINDOW, 2, 4))
+    gone = tuple(EvictObject("store", group, "a", boundary) for group in (0, 1) for boundary in (4, 8))
+    fills = (arrive("a", 8, 0), Drain(), *gone, Evict(0, "a", 8), Evict(1, "a", 8), arrive("b", 8, 1), Drain())
+    local_lost = tuple(Evict(group, "a", 2) for group in (0, 1))
+    return run(V028, windowed, *fills, *local_lost, arrive("c", 4, 2), Drain())
+
+
+def test_an_object_that_lacks_what_its_window_sees_is_not_saved() -> None:
+    sound = resaved()
+    assert sound.violations == ()
+    assert [(each.local, each.external) for each in sound.admissions] == [(0, 0), (6, 0), (0, 0)]
+    partly = resaved(null_blocks=NullBlocks.LAST_DECIDES)
+    assert [(each.local, each.external) for each in partly.admissions] == [(0, 0), (6, 0), (0, 4)]
+    assert {violation.property for violation in partly.violations} >= {"STATE-LABEL", "HIT-COVER"}
+
+
+def test_counting_what_is_not_listed_stops_the_engine() -> None:
+    """Report 49."""
+    counted = resaved(null_blocks=NullBlocks.COUNTED)
+    assert "b: store counts 2 blocks of sliding-window group 1 for the object of 4 tokens, and lists 1" in [
+        violation.message for violation in counted.violations if violation.property == "GEO-INTERVAL"
+    ]
+    assert "2 blocks are counted for a save, and 1 listed" in counted.observations[-1].after.assertion
+
+
+def test_objects_hold_a_block_at_least() -> None:
+    with pytest.raises(ConfigurationError, match="use 1 or more"):
+        StoreRules(object_blocks=0)
+
+
 def recycled(leaf: Leaf) -> Replay:
     """The window of `a` moves on, and `b` takes the blocks that it left behind, while `leaf` has still to save them."""
     windowed = attrs.evolve(hybrid(leaf, ATTENTION, Group(GroupKind.SLIDING_WINDOW, 2, 3)), pool_blocks=11)
@@ -364,7 +426,7 @@ def test_an_answer_is_what_every_rank_has() -> None:
 def test_an_object_that_is_not_what_its_key_says_is_reported() -> None:
     (*_, last) = run(V028, hybrid(store()), arrive("a", 4, 0), Step()).observations
     key = next(key for key in last.after.worker.objects if key[1].group == 1)
-    wrong = {**last.after.worker.objects, key: RecurrentState(1, key[1].prefix[:1])}
+    wrong = {**last.after.worker.objects, key: (RecurrentState(1, key[1].prefix[:1]),)}
     broken = attrs.evolve(last, after=attrs.evolve(last.after, worker=attrs.evolve(last.after.worker, objects=wrong)))
     assert [violation.property for violation in violations(broken)] == ["STATE-LABEL"]
 

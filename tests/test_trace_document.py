@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pytest
@@ -60,7 +60,11 @@ CONDUCTS = st.builds(
 )
 
 
-STORE_RULES = st.from_type(StoreRules)
+STORE_RULES = st.builds(
+    StoreRules,
+    **{name: st.from_type(kind) for name, kind in get_type_hints(StoreRules).items()}
+    | {"object_blocks": st.integers(1, 9)},
+)
 PEER_RULES = st.from_type(PeerRules)
 
 

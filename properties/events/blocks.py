@@ -6,7 +6,8 @@ from model.actions import Evict, Preempt, Reset
 from model.configuration import Eviction
 from model.pool import Label
 from model.system import Observation
-from properties.invariant import Sometimes
+from properties.features import Feature
+from properties.invariant import Sometimes, draws
 
 
 def evicted(observation: Observation) -> set[Label]:
@@ -75,6 +76,13 @@ ENTRIES = (
         occurs=lambda observation: isinstance(observation.action, Reset),
     ),
     Sometimes(id="PREEMPTED", statement="A running request is preempted.", occurs=_preemption),
+    Sometimes(
+        id="TAKEN-OUT",
+        statement="A request is preempted in the step that its chunk is in already, and the chunk is taken out.",
+        occurs=lambda observation: bool(observation.taken_out),
+        applies_to="campaigns with priorities",
+        applies=draws(Feature.PRIORITIES),
+    ),
     Sometimes(
         id="RESUMED",
         statement="A request is admitted again after it has put out tokens, which are part of its prefix now.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from model.actions import EvictObject
-from model.store import needed
+from model.store import hit_unit, needed
 from model.system import Observation
 from properties.features import Feature
 from properties.invariant import Sometimes, draws
@@ -24,10 +24,12 @@ def _joined_hit(observation: Observation) -> bool:
         objects_of(observation.before, leaf).issuperset(
             label
             for index in indexes
-            for label in needed(configuration, index, decision.prefix, decision.asked, deeper)
+            for label in needed(configuration, rules, index, decision.prefix, decision.asked, deeper)
         )
         for decision, leaf, answer in said_by_stores(observation)
-        for deeper in (decision.asked + answer.tokens + configuration.scheduler_block,)
+        for rules in (leaf.store,)
+        if rules is not None
+        for deeper in (decision.asked + answer.tokens + hit_unit(configuration, rules),)
         if deeper < len(decision.prefix)
     )
 
@@ -72,6 +74,13 @@ ENTRIES = (
         id="STORE-LOADED",
         statement="A request is admitted with E > 0 from a store.",
         occurs=_store_loads,
+    ),
+    _event(
+        id="WIDE-OBJECT-LOADED",
+        statement="A load reads several blocks of one object.",
+        occurs=lambda observation: any(
+            fetch.from_end for admission in observation.admissions for load in admission.loads for fetch in load.fetches
+        ),
     ),
     _event(
         id="OBJECT-LOST",

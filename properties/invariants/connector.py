@@ -230,11 +230,11 @@ def sources_are_fenced(observation: Observation) -> Iterator[Finding]:
     for name, store in observation.after.scheduler.stores.items():
         before = observation.before.scheduler.stores[name].pending
         for save in store.pending:
-            if save.block in taken and save in before:
+            for block in sorted(taken.intersection(save.blocks)) if save in before else ():
                 group = wording.group_name(observation.after.configuration, save.label.group)
                 yield (
                     None,
-                    f"block {save.block} changes hands while {name} has still to save it for {len(save.label.prefix)} "
+                    f"block {block} changes hands while {name} has still to save it for {len(save.label.prefix)} "
                     f"tokens of {save.request} in {group}",
                 )
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+import attrs
+
 from model.actions import Reset
 from model.configuration import Configuration
 from model.execution import Reason
-from model.geometry import floor_to
-from model.memory import AttentionKV, RecurrentState, contains
+from model.geometry import column_ending_at, floor_to
+from model.memory import AttentionKV, Content, RecurrentState, contains
 from model.plan import Save
 from model.pool import Label
+from model.store import columns_read
 from model.system import Observation, System
 from model.worker import writes_in_flight
 from properties import wording
@@ -80,31 +83,48 @@ def label_is_content(observation: Observation) -> Iterator[Finding]:
         )
 
 
-def mislabelled_saves(observation: Observation) -> Iterator[Save]:
-    """Saves that left an object with other content than its key says. Not those of a request that had read wrongly, nor
-    of a block that was cached wrongly before: what is reported is that."""
-    configuration, after = observation.after.configuration, observation.after
-    before = observation.before
+@attrs.frozen
+class MislabelledPart:
+    """A block of a stored object that holds something else than the `label` of its own end says."""
+
+    save: Save
+    block: int
+    label: Label
+    found: Content
+
+
+def mislabelled_saves(observation: Observation) -> Iterator[MislabelledPart]:
+    """Saves that left an object with other content than its key says, in a block that a hit at its end reads. Not those
+    of a request that had read wrongly, nor of a block that was cached wrongly before: what is reported is that."""
+    after, before = observation.after, observation.before
     for save in (*observation.flushed, *observation.saved):
-        key = (save.leaf, save.label)
-        if key in before.worker.objects or contains(after.worker.objects[key], promised(configuration, save.label)):
-            continue
         mirror = after.worker.mirrors.get(save.request)
-        if mirror is not None and not mirror.sound:
+        if (save.leaf, save.label) in before.worker.objects or (mirror is not None and not mirror.sound):
             continue
-        if before.scheduler.pool.labels[save.block] != save.label:
-            yield save
+        for part in _parts_read(after, save):
+            held = contains(part.found, promised(after.configuration, part.label))
+            if not held and before.scheduler.pool.labels[part.block] != part.label:
+                yield part
+
+
+def _parts_read(system: System, save: Save) -> Iterator[MislabelledPart]:
+    group = system.configuration.groups[save.label.group]
+    end, held = len(save.label.prefix), system.worker.objects[save.leaf, save.label]
+    last = column_ending_at(end, group.block)
+    for column in {last, *columns_read(group, 0, end)}.intersection(range(last - len(held) + 1, last + 1)):
+        label = Label(save.label.group, save.label.prefix[: (column + 1) * group.block])
+        yield MislabelledPart(save, save.blocks[column - last - 1], label, held[column - last - 1])
 
 
 def objects_are_content(observation: Observation) -> Iterator[Finding]:
     configuration = observation.after.configuration
-    for save in mislabelled_saves(observation):
-        found = wording.content(observation.after.worker.objects[save.leaf, save.label], save.label.prefix)
+    for part in mislabelled_saves(observation):
         yield (
             None,
-            f"{save.leaf} stores block {save.block} of {save.request} for {len(save.label.prefix)} tokens of "
-            f"{wording.group_name(configuration, save.label.group)}, so it has to hold "
-            f"{wording.need(promised(configuration, save.label))}; it holds {found}",
+            f"{part.save.leaf} stores block {part.block} of {part.save.request} for {len(part.label.prefix)} tokens of "
+            f"{wording.group_name(configuration, part.label.group)}, so it has to hold "
+            f"{wording.need(promised(configuration, part.label))}; it holds "
+            f"{wording.content(part.found, part.label.prefix)}",
         )
 
 

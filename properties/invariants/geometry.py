@@ -80,8 +80,18 @@ def one_interval(observation: Observation) -> Iterator[Finding]:
                 table, last = load.tables[index], column_ending_at(load.end, group.block)
                 if len(table) <= last or table[last] == NULL_BLOCK:
                     yield None, f"{where}, but {wording.group_name(configuration, index)} has no block for its end"
-    for message in other_interval(observation):
+    for message in (*other_interval(observation), *_miscounted(observation)):
         yield None, message
+
+
+def _miscounted(observation: Observation) -> Iterator[str]:
+    for save in observation.planned.saves if observation.planned is not None else ():
+        if save.counted != save.listed:
+            group = wording.group_name(observation.after.configuration, save.label.group)
+            yield (
+                f"{save.request}: {save.leaf} counts {save.counted} blocks of {group} for the object of "
+                f"{len(save.label.prefix)} tokens, and lists {save.listed}"
+            )
 
 
 ENTRIES = (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.admission import Decision
+from model.configuration import Group
 from model.connector import Leaf, leaves_of
 from model.geometry import column_ending_at
 from model.policy import Answer
 from model.pool import Label
-from model.store import Store, found, needed
+from model.store import Store, found, hit_unit, needed, object_span
 from model.store_rules import OutputStates, StateSource, StoreRules
 from model.system import Observation, System
 from properties import wording
@@ -54,13 +55,13 @@ def missing_at_resume(observation: Observation) -> Iterator[str]:
         if decision.external <= 0 or answer.source != decision.answer.source:
             continue
         keys = objects_of(observation.before, leaf)
-        fetched = _fetched_columns(observation, decision, keys)
+        assert leaf.store is not None
+        fetched = _fetched_objects(observation, leaf.store, decision, keys)
         for index, group in enumerate(configuration.groups):
             missing = {
                 len(label.prefix)
-                for label in needed(configuration, index, decision.prefix, decision.local, decision.resume)
-                if label not in keys
-                and (group.recurrent or (index, column_ending_at(len(label.prefix), group.block)) not in fetched)
+                for label in needed(configuration, leaf.store, index, decision.prefix, decision.local, decision.resume)
+                if label not in keys and (group.recurrent or (index, _number(leaf.store, group, label)) not in fetched)
             }
             if missing:
                 yield (
@@ -69,11 +70,18 @@ def missing_at_resume(observation: Observation) -> Iterator[str]:
                 )
 
 
-def _fetched_columns(observation: Observation, decision: Decision, keys: frozenset[Label]) -> set[tuple[int, int]]:
-    """Group and column of each object that exists and that the request's load fetches."""
+def _number(rules: StoreRules, group: Group, label: Label) -> int:
+    """Which object of its group it is, counted from the beginning of the prefix."""
+    return column_ending_at(len(label.prefix), object_span(rules, group))
+
+
+def _fetched_objects(
+    observation: Observation, rules: StoreRules, decision: Decision, keys: frozenset[Label]
+) -> set[tuple[int, int]]:
+    """Group and number of each object that exists and that the request's load fetches."""
     groups = observation.before.configuration.groups
     return {
-        (label.group, column_ending_at(len(label.prefix), groups[label.group].block))
+        (label.group, _number(rules, groups[label.group], label))
         for admission in observation.admissions
         if admission.decision is decision
         for load in admission.loads
@@ -102,15 +110,16 @@ def other_interval(observation: Observation) -> Iterator[str]:
     configuration = observation.after.configuration
     for admission in observation.admissions:
         for load in admission.loads:
-            for fetch in load.fetches:
-                group, block = fetch.label.group, configuration.groups[fetch.label.group].block
-                labels = set(needed(configuration, group, load.prefix, load.start, load.end))
-                columns = {column_ending_at(len(label.prefix), block) for label in labels}
-                covers = column_ending_at(len(fetch.label.prefix), block) in columns
-                if fetch.label not in labels and (configuration.groups[group].recurrent or not covers):
+            for label in dict.fromkeys(fetch.label for fetch in load.fetches):
+                rules, group = load.leaf.store, configuration.groups[label.group]
+                assert rules is not None
+                labels = set(needed(configuration, rules, label.group, load.prefix, load.start, load.end))
+                numbers = {_number(rules, group, each) for each in labels}
+                covers = _number(rules, group, label) in numbers
+                if label not in labels and (group.recurrent or not covers):
                     yield (
                         f"{load.request}: {load.leaf.name} loads [{load.start}, {load.end}) and fetches the object of "
-                        f"{wording.group_name(configuration, group)} for {len(fetch.label.prefix)} tokens"
+                        f"{wording.group_name(configuration, label.group)} for {len(label.prefix)} tokens"
                     )
 
 
@@ -119,7 +128,9 @@ def understated(observation: Observation) -> Iterator[str]:
     configuration = observation.before.configuration
     for decision, leaf, answer in said_by_stores(observation):
         keys = objects_of(observation.before, leaf)
-        best = found(configuration, StoreRules(), Store(keys), decision.prefix, decision.asked)
+        assert leaf.store is not None
+        rules = StoreRules(object_blocks=leaf.store.object_blocks)
+        best = found(configuration, rules, Store(keys), decision.prefix, decision.asked)
         if decision.asked + answer.tokens < best:
             yield (
                 f"{decision.request}: {leaf.name} answers {answer.tokens} from {decision.asked}, and has the "
@@ -128,9 +139,9 @@ def understated(observation: Observation) -> Iterator[str]:
 
 
 def half_saved(observation: Observation) -> Iterator[Finding]:
-    """Boundaries whose attention is stored while the state, which is cached, is not. The state of a partial tail is
-    handed over only once it has a copy, if ever. A store that keeps every state it is handed was not handed this one.
-    """
+    """Boundaries whose attention is stored while the state, which is cached, is not, where the objects of every group
+    end. The state of a partial tail is handed over only once it has a copy, if ever. A store that keeps every state it
+    is handed was not handed this one."""
     configuration, after = observation.after.configuration, observation.after
     new = after.scheduler.pool.cached.keys() - observation.before.scheduler.pool.cached.keys()
     blocks = {index: group.block for index, group in enumerate(configuration.groups) if group.recurrent}
@@ -142,13 +153,15 @@ def half_saved(observation: Observation) -> Iterator[Finding]:
         keeps_all = (
             leaf.store.state_source is StateSource.HANDED_OVER and leaf.store.output_states is OutputStates.STORED
         )
-        keys = objects_to_be(after, leaf)
+        keys, unit = objects_to_be(after, leaf), hit_unit(configuration, leaf.store)
         for label in states:
+            if len(label.prefix) % unit:
+                continue
             attention = [
                 key
                 for index, group in enumerate(configuration.groups)
                 if not group.recurrent
-                for key in needed(configuration, index, label.prefix, 0, len(label.prefix))
+                for key in needed(configuration, leaf.store, index, label.prefix, 0, len(label.prefix))
             ]
             if label not in keys and attention and keys.issuperset(attention):
                 yield (

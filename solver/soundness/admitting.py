@@ -153,10 +153,14 @@ def start(state: State, request: Term, boundary: Term, asynchronous: Formula) ->
         Universal("what is held below R is a hit or a load", (ENTRY,), held_is_valid),
         Universal("nothing of a lookup or beyond R is left over", (ENTRY,), not_beyond),
     )
+
+    def state_column(entry: Entry) -> Term:
+        return z3.If(entry.request == request, words.ending(entry.group, boundary), state.state_column(entry))
+
     after = attrs.evolve(
-        state,
+        state.with_progress(request, boundary),
         status=at(state.status, request, z3.If(asynchronous, z3.IntVal(LOADING), z3.IntVal(RUNNING))),
-        computed=at(state.computed, request, boundary),
+        state_column=state_column,
     )
     return Transition(guards, after)
 

@@ -39,7 +39,7 @@ BEFORE = symbolic_state(SYMBOLIC)
 
 def stands_at(entry: Entry) -> tuple[Term, ...]:
     """Boundaries that the state knows of an entry."""
-    return BEFORE.computed(entry.request), BEFORE.since(entry.request), BEFORE.filled(entry), BEFORE.found_at(entry)
+    return BEFORE.settled(entry.request), BEFORE.since(entry.request), BEFORE.filled(entry), BEFORE.found_at(entry)
 
 
 BASE = (*laws_of(SYMBOLIC, stands_at), *cardinality_laws(BEFORE))

@@ -75,8 +75,8 @@ def _loaded(before: State, after: State, request: Term, entry: Entry) -> Formula
 
 
 def _reads(before: State, after: State, request: Term, end: Term, entry: Entry) -> Formula:
-    begin = before.computed(request)
-    read = z3.And(entry.request == request, begin > 0, before.words.sees_entry(entry, begin))
+    begin = before.settled(request)
+    read = z3.And(entry.request == request, begin > 0, before.reads(entry))
     return z3.Implies(read, z3.Not(reads_badly(before, entry, begin)))
 
 

@@ -76,7 +76,7 @@ def _state_is_visible(state: State, entry: Entry, block: Term) -> Formula:
 
 def _reads_state(state: State, entry: Entry, block: Term) -> Formula:
     words, request, since = state.words, entry.request, state.since(entry.request)
-    source = z3.And(words.recurrent(entry.group), since > 0, words.ending(entry.group, since) == entry.column)
+    source = z3.And(words.recurrent(entry.group), since > 0, state.read_column(entry) == entry.column)
     reads = z3.And(state.in_step(request), source, state.table(entry) == block)
     right = z3.And(block != words.null, state.seen(block, words.key_of(entry, since)))
     return z3.Implies(reads, right)
@@ -96,15 +96,26 @@ def _counts(state: State, request: Term) -> Formula:
 
 
 def _needs_are_held(state: State, entry: Entry) -> Formula:
-    words, computed = state.words, state.computed(entry.request)
-    needed = z3.And(_counts(state, entry.request), words.sees_entry(entry, computed))
-    there = z3.Or(state.awaits(entry), state.filled(entry) == words.upto(entry, computed))
+    words, settled = state.words, state.settled(entry.request)
+    needed = z3.And(_counts(state, entry.request), state.reads(entry))
+    there = z3.Or(words.recurrent(entry.group), state.awaits(entry), state.filled(entry) == words.upto(entry, settled))
     return z3.Implies(needed, z3.And(state.table(entry) != words.null, there))
+
+
+def _state_lies_there(state: State, entry: Entry, block: Term) -> Formula:
+    words, request, settled = state.words, entry.request, state.settled(entry.request)
+    needed = z3.And(
+        _counts(state, request), words.recurrent(entry.group), state.reads(entry), _names(state, entry, block)
+    )
+    key = words.key_of(entry, settled)
+    shown = z3.And(state.last(block, key), z3.Or(state.in_step(request), state.seen(block, key)))
+    there = z3.And(settled <= words.column_end(entry), z3.Or(state.awaits(entry), shown))
+    return z3.Implies(needed, there)
 
 
 def _passed_is_full(state: State, entry: Entry) -> Formula:
     words = state.words
-    passed = z3.And(state.table(entry) != words.null, words.column_end(entry) <= state.computed(entry.request))
+    passed = z3.And(state.table(entry) != words.null, words.column_end(entry) <= state.settled(entry.request))
     full = z3.Or(state.awaits(entry), state.filled(entry) == state.whole_at(entry))
     return z3.Implies(z3.And(_counts(state, entry.request), passed), full)
 
@@ -113,13 +124,13 @@ def _fill_is_bounded(state: State, entry: Entry) -> Formula:
     words, filled = state.words, state.filled(entry)
     below = z3.Or(state.checkpoint(entry), words.column_start(entry) < filled)
     inside = z3.And(below, state.table(entry) != words.null)
-    ahead = z3.Implies(state.status(entry.request) != IDLE, filled <= state.computed(entry.request))
+    ahead = z3.Implies(state.status(entry.request) != IDLE, filled <= state.settled(entry.request))
     return z3.And(0 <= filled, filled <= state.whole_at(entry), z3.Implies(filled > 0, inside), ahead)
 
 
 def _checkpoint_is_behind(state: State, entry: Entry) -> Formula:
     words = state.words
-    passed = z3.And(words.recurrent(entry.group), words.column_end(entry) <= state.computed(entry.request))
+    passed = z3.And(words.recurrent(entry.group), words.column_end(entry) <= state.settled(entry.request))
     stored = z3.And(passed, state.filled(entry) > 0, state.status(entry.request) == RUNNING)
     return z3.Implies(state.checkpoint(entry), stored)
 
@@ -194,11 +205,17 @@ def _writer_holds(state: State, block: Term) -> Formula:
 
 def _in_step_runs(state: State, request: Term) -> Formula:
     runs = z3.And(
-        state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.computed(request)
+        state.status(request) == RUNNING, 0 <= state.since(request), state.since(request) < state.settled(request)
     )
     idle = z3.Implies(state.status(request) == IDLE, state.computed(request) == 0)
     exists = z3.Implies(request == state.words.nobody, state.status(request) == IDLE)
     return z3.And(z3.Implies(state.in_step(request), runs), idle, exists, 0 <= state.computed(request))
+
+
+def _drafts_are_ahead(state: State, request: Term) -> Formula:
+    verified, settled, computed = state.verified(request), state.settled(request), state.computed(request)
+    ordered = z3.And(0 <= verified, verified <= settled, settled <= computed)
+    return z3.And(ordered, z3.Implies(state.status(request) != RUNNING, verified == computed))
 
 
 def _waiting_is_for_a_load(state: State, entry: Entry) -> Formula:
@@ -324,10 +341,16 @@ INVARIANTS = (
     Invariant(
         "needs are held",
         "HIT-RESUME",
-        "what a request needs at its computed tokens is in its table, filled or awaited: the running block holds "
-        "state@computed",
+        "what a request needs to go on is in its table, filled or awaited",
         (ENTRY,),
         _needs_are_held,
+    ),
+    Invariant(
+        "state lies there",
+        "HIT-RESUME",
+        "the running block, or that of the last draft that is right, holds the state from which the request goes on",
+        (ENTRY, BLOCK),
+        _state_lies_there,
     ),
     Invariant(
         "passed columns are full",
@@ -339,7 +362,7 @@ INVARIANTS = (
     Invariant(
         "fill is bounded",
         "STATE-LABEL",
-        "nothing is filled beyond its column or the computed tokens",
+        "nothing is filled beyond its column or the tokens that are right",
         (ENTRY,),
         _fill_is_bounded,
     ),
@@ -420,6 +443,13 @@ INVARIANTS = (
         "a request in the step runs, one that waits has computed nothing",
         (REQUEST,),
         _in_step_runs,
+    ),
+    Invariant(
+        "drafts are ahead",
+        "HIT-COVER",
+        "what is known to be right is right, and what is right was planned; only a request that runs has drafts",
+        (REQUEST,),
+        _drafts_are_ahead,
     ),
     Invariant(
         "awaited is empty",

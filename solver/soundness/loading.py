@@ -137,7 +137,7 @@ def save_begins(state: State, entry: Entry, block: Term) -> Transition:
     its request has passed, or a copy of a partial tail that no request holds."""
     words, request = state.words, entry.request
     full, tail = state.full_hash(block), state.tail_hash(block)
-    held = z3.And(state.table(entry) == block, words.column_end(entry) <= state.computed(request))
+    held = z3.And(state.table(entry) == block, words.column_end(entry) <= state.verified(request))
     running = z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))
     nobodys = z3.And(state.holders(block) == 0, z3.Or(full != words.no_key, tail != words.no_key))
     key = z3.If(held, words.key_of(entry, state.whole_at(entry)), z3.If(full != words.no_key, full, tail))

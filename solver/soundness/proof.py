@@ -13,6 +13,7 @@ tests tie the encoding to the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import z3
@@ -41,15 +42,20 @@ from solver.soundness.invariants import INVARIANTS, Invariant
 from solver.soundness.terms import BLOCK
 from solver.soundness.transition import Action
 
+if TYPE_CHECKING:
+    from solver.soundness.origin import Origin
+
 
 @attrs.frozen(eq=False)
 class CellFinding:
-    """What was found about one cell. `touched` is false if the action changes nothing that the invariant speaks of."""
+    """What was found about one cell. `touched` is false if the action changes nothing that the invariant speaks of. A
+    cell that fails may be traced to its `origin`."""
 
     action: Action
     invariant: Invariant
     finding: Finding
     touched: bool
+    origin: Origin | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -20,7 +20,7 @@ class ChunkChoice:
 
     `written` says which blocks its forward writes and `written_in` in which group and column; `stored` in which entries
     it stores one more state, that at `stored_at` tokens; `wrong` that it reads something wrong, and `misread` in which
-    group and column.
+    group and column. The last `drafts` of its tokens are drafts, and it is right up to `settled`.
     """
 
     written: Callable[[Term], Formula]
@@ -29,6 +29,8 @@ class ChunkChoice:
     stored_at: Term
     wrong: Formula
     misread: tuple[Term, Term]
+    drafts: Term
+    settled: Term
 
 
 def arbitrary_choice() -> ChunkChoice:
@@ -42,6 +44,8 @@ def arbitrary_choice() -> ChunkChoice:
         stored_at=z3.Int("the chunk stores the state at"),
         wrong=z3.Bool("the chunk reads something wrong"),
         misread=(z3.Const("misread group", GROUP_SORT), z3.Int("misread column")),
+        drafts=z3.Int("drafts"),
+        settled=z3.Int("the chunk is right up to"),
     )
 
 
@@ -50,18 +54,29 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
     kept, each column that the chunk fills gets the state at its end, and the last one the state of the chunk's end.
     Elsewhere a chunk can store one more state on its way, a checkpoint, in a column that it passes.
 
+    A chunk with drafts writes a row for each: row i, which has i drafts, writes its state i columns behind the one in
+    which the chunk ends. Which drafts are right turns out later; content is what is right then. The state at a column's
+    end that the right ones reach is copied to that column once they are known; there is one at most, for drafts are
+    fewer than a block's tokens. The next chunk is planned as if all were right, and runs where its request is then.
+
     Attention writes of a step precede its reads, recurrent reads precede its writes.
     """
-    words, begin, choice = state.words, state.computed(request), choice or arbitrary_choice()
-    written = choice.written
+    words, begin, choice = state.words, state.settled(request), choice or arbitrary_choice()
+    written, first, settled = choice.written, end - choice.drafts, choice.settled
+
+    def one_state(entry: Entry) -> Formula:
+        return z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
+
+    def row(entry: Entry) -> Term:
+        return entry.column - words.ending(entry.group, end)
+
+    def completed(entry: Entry) -> Formula:
+        return z3.And(first <= words.column_end(entry), words.column_end(entry) <= settled)
 
     def target(entry: Entry) -> Formula:
-        column_end, column_start = words.column_end(entry), words.column_start(entry)
-        state_here = words.ending(entry.group, end) == entry.column
-        tokens_here = z3.And(column_start < end, column_end > begin)
-        one_state = z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
-        kind = z3.If(one_state, state_here, tokens_here)
-        return z3.And(entry.request == request, kind)
+        tokens_here = z3.And(words.column_start(entry) < end, words.column_end(entry) > begin)
+        state_here = z3.Or(z3.And(0 <= row(entry), row(entry) <= choice.drafts), completed(entry))
+        return z3.And(entry.request == request, z3.If(one_state(entry), state_here, tokens_here))
 
     def stores(entry: Entry) -> Formula:
         return z3.And(entry.request == request, choice.stored(entry))
@@ -70,7 +85,8 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         return z3.Or(target(entry), stores(entry))
 
     def upto(entry: Entry) -> Term:
-        return z3.If(stores(entry), choice.stored_at, words.upto(entry, end))
+        own_row = z3.And(one_state(entry), z3.Not(completed(entry)))
+        return z3.If(stores(entry), choice.stored_at, z3.If(own_row, first + row(entry), words.upto(entry, settled)))
 
     def written_as(block: Term) -> Entry:
         return Entry(request, *choice.written_in(block))
@@ -83,11 +99,11 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         return z3.Implies(written(block), z3.And(is_output(entry), state.table(entry) == block))
 
     misread = Entry(request, *choice.misread)
-    bad = z3.And(begin > 0, words.sees_entry(misread, begin), reads_badly(state, misread, begin))
+    bad = z3.And(begin > 0, state.reads(misread), reads_badly(state, misread, begin))
 
     def shown(block: Term, key: Term) -> Formula:
         entry = written_as(block)
-        made = z3.And(z3.Not(choice.wrong), words.shows(entry, upto(entry), key))
+        made = z3.And(z3.Not(choice.wrong), upto(entry) <= settled, words.shows(entry, upto(entry), key))
         kept = z3.And(z3.Not(words.recurrent(entry.group)), state.last(block, key), words.extent(key) <= begin)
         return z3.If(written(block), z3.Or(made, kept), state.last(block, key))
 
@@ -100,17 +116,20 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         return z3.Implies(z3.And(is_output(entry), words.recurrent(entry.group)), none)
 
     def stores_in_passing(entry: Entry) -> Formula:
-        one_state = z3.And(words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
-        passed = z3.And(begin <= words.column_start(entry), words.column_end(entry) < end)
-        return z3.Implies(stores(entry), z3.And(one_state, passed))
+        passed = z3.And(begin <= words.column_start(entry), words.column_end(entry) < first)
+        return z3.Implies(stores(entry), z3.And(one_state(entry), passed))
 
     def stores_what_it_passes(entry: Entry) -> Formula:
-        return z3.Implies(stores(entry), z3.And(begin < choice.stored_at, choice.stored_at < end))
+        return z3.Implies(stores(entry), z3.And(begin < choice.stored_at, choice.stored_at < first))
+
+    def no_drafts(entry: Entry) -> Formula:
+        every_state = z3.And(words.recurrent(entry.group), words.every_state(entry.group))
+        return z3.Implies(z3.And(entry.request == request, every_state), choice.drafts == 0)
 
     def stays_in_column(entry: Entry) -> Formula:
         half_way = z3.And(words.ending(entry.group, begin) == entry.column, begin < words.column_end(entry), begin > 0)
-        own = z3.And(entry.request == request, words.recurrent(entry.group), z3.Not(words.every_state(entry.group)))
-        return z3.Implies(z3.And(own, half_way), end <= words.column_end(entry))
+        own = z3.And(entry.request == request, one_state(entry))
+        return z3.Implies(z3.And(own, half_way), first <= words.column_end(entry))
 
     def skipped_is_null(entry: Entry) -> Formula:
         skipped = z3.And(begin <= words.column_start(entry), words.column_end(entry) <= end, z3.Not(is_output(entry)))
@@ -120,22 +139,32 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
     guards = (
         guard("the request runs", z3.And(state.status(request) == RUNNING, z3.Not(state.withdrawn(request)))),
         guard("one chunk a step", z3.Not(state.in_step(request))),
-        guard("at least one token", end > begin),
+        guard("at least one token that is no draft", z3.And(first > begin, choice.drafts >= 0)),
         Universal("there is room", (ENTRY,), room),
         Universal("a state that is cached is not overwritten", (ENTRY,), unhashed),
         Universal("a chunk does not leave its column half-way", (ENTRY,), stays_in_column),
         Universal("columns that a chunk skips are null", (ENTRY,), skipped_is_null),
         Universal("a checkpoint lies in a column that the chunk passes", (ENTRY,), stores_in_passing),
         Universal("a checkpoint is a state that the chunk passes", (ENTRY,), stores_what_it_passes),
+        Universal("no drafts where every state is kept", (ENTRY,), no_drafts),
     )
     choices = (
         Universal("the chunk writes where its tokens end", (ENTRY, BLOCK), is_written),
         Universal("the chunk writes nowhere else", (BLOCK,), is_target),
         Universal("a chunk is wrong only if a read is", (), lambda: z3.Implies(choice.wrong, bad)),
+        Universal("only drafts can be rejected", (), lambda: z3.And(first <= settled, settled <= end)),
     )
 
     def filled(entry: Entry) -> Term:
-        return z3.If(is_output(entry), upto(entry), state.filled(entry))
+        scratch = z3.And(one_state(entry), z3.Not(completed(entry)), z3.Not(stores(entry)), choice.drafts > 0)
+        drafts_only = z3.And(z3.Not(one_state(entry)), settled <= words.column_start(entry))
+        made = z3.If(scratch, 0, upto(entry))
+        return z3.If(z3.And(is_output(entry), z3.Not(drafts_only)), made, state.filled(entry))
+
+    def state_column(entry: Entry) -> Term:
+        running = words.ending(entry.group, end)
+        accepted = z3.If(words.end(entry.group, running) == settled, running, running + settled - first)
+        return z3.If(entry.request == request, accepted, state.state_column(entry))
 
     def writer_entry(block: Term) -> Entry:
         old, new = state.writer_entry(block), written_as(block)
@@ -145,6 +174,7 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
             z3.If(written(block), new.column, old.column),
         )
 
+    pending = state.verified(request) < state.computed(request)
     after = attrs.evolve(
         state,
         last=shown,
@@ -154,11 +184,15 @@ def forward(state: State, request: Term, end: Term, choice: ChunkChoice | None =
         reading=lambda b: z3.Or(state.reading(b), state.held(request, b) >= 1),
         filled=filled,
         checkpoint=lambda e: z3.Or(state.checkpoint(e), stores(e)),
-        computed=at(state.computed, request, end),
+        state_column=state_column,
+        read_column=lambda e: z3.If(e.request == request, state.state_column(e), state.read_column(e)),
+        computed=at(state.computed, request, state.computed(request) + end - begin),
+        settled=at(state.settled, request, settled),
+        verified=at(state.verified, request, z3.If(pending, state.verified(request), first)),
         since=at(state.since, request, begin),
         in_step=at(state.in_step, request, z3.BoolVal(True)),
     )
-    terms = {ENTRY: (misread,), BLOCK: (state.table(misread),), BOUNDARY: (begin, choice.stored_at)}
+    terms = {ENTRY: (misread,), BLOCK: (state.table(misread),), BOUNDARY: (begin, choice.stored_at, settled)}
     return Transition(guards, after, choices, terms, entries_of=lambda block: (written_as(block),))
 
 
@@ -171,15 +205,35 @@ def reads_badly(state: State, entry: Entry, boundary: Term) -> Formula:
     return z3.Or(block == words.null, z3.Not(right))
 
 
+def verify_drafts(state: State, request: Term, computed: Term, verified: Term) -> Transition:
+    """A step that ran some has executed. What was rejected counts no more; drafts of later steps are still to be
+    verified."""
+    settled = state.settled(request)
+    counts = z3.And(settled <= computed, computed <= state.computed(request))
+    right = z3.And(state.verified(request) <= verified, verified <= settled)
+    guards = (
+        guard("some token is a draft", state.verified(request) < state.computed(request)),
+        guard("nothing counts twice, and what is right counts", counts),
+        guard("only what is right is verified", right),
+    )
+    after = attrs.evolve(
+        state,
+        computed=at(state.computed, request, computed),
+        verified=at(state.verified, request, verified),
+    )
+    return Transition(guards, after)
+
+
 def publish_full(state: State, entry: Entry, block: Term) -> Transition:
-    """Only what the code knows is in the guards: that the column is non-null and its tokens are computed. That may be
-    in the step of the chunk, after a load, or once a token is known that was run before it was."""
+    """Only what the code knows is in the guards: that the column is non-null, its tokens are computed, and none of them
+    is a draft that may be rejected. That may be in the step of the chunk, after a load, or once a token is known that
+    was run before it was."""
     words, request = state.words, entry.request
     when = z3.Or(state.status(request) == RUNNING, state.status(request) == LOADED)
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
         guard("the request runs, or its load has ended", z3.And(when, z3.Not(state.withdrawn(request)))),
-        guard("the column's tokens are computed", words.column_end(entry) <= state.computed(request)),
+        guard("the column's tokens are computed", words.column_end(entry) <= state.verified(request)),
         guard("the block has no full hash", state.full_hash(block) == words.no_key),
         guard("the column has no checkpoint", z3.Not(state.checkpoint(entry))),
         sought_by_nobody(state, block),
@@ -217,12 +271,13 @@ def publish_checkpoint(state: State, entry: Entry, block: Term) -> Transition:
 
 
 def publish_tail(state: State, entry: Entry, block: Term, boundary: Term) -> Transition:
-    """A recurrent state is that of the boundary only if the chunk ends there. Attention may be beyond it, even full:
-    then the tail is an alias."""
+    """A recurrent state is that of the boundary only if a chunk without drafts ends there. Attention may be
+    beyond it, even full: then the tail is an alias."""
     words, request = state.words, entry.request
     computed = state.computed(request)
     when = z3.Or(state.status(request) == RUNNING, state.status(request) == LOADED)
-    there = z3.If(words.recurrent(entry.group), boundary == computed, boundary <= computed)
+    state_there = z3.And(boundary == computed, state.filled(entry) == computed)
+    there = z3.If(words.recurrent(entry.group), state_there, boundary <= state.verified(request))
     inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
@@ -321,6 +376,7 @@ def relocate(state: State, entry: Entry, destination: Entry) -> Transition:
     guards = (
         guard("the request runs", z3.And(state.status(entry.request) == RUNNING, z3.Not(state.in_step(entry.request)))),
         guard("a scratch block", scratch),
+        guard("not where the state lies", entry.column != state.state_column(entry)),
         guard("an empty column", z3.And(same, state.table(destination) == words.null)),
         guard("beyond what is computed", words.column_start(destination) >= state.computed(entry.request)),
     )
@@ -329,8 +385,8 @@ def relocate(state: State, entry: Entry, destination: Entry) -> Transition:
 
 def retire(state: State, entry: Entry, block: Term) -> Transition:
     words, request = state.words, entry.request
-    computed = state.computed(request)
-    unseen = z3.And(z3.Not(words.sees_entry(entry, computed)), words.column_end(entry) <= computed)
+    verified = state.verified(request)
+    unseen = z3.And(z3.Not(words.sees_entry(entry, verified)), words.column_end(entry) <= verified)
     guards = (
         guard("the block is in the table", z3.And(state.table(entry) == block, block != words.null)),
         guard("the request runs", state.status(request) == RUNNING),
@@ -343,11 +399,17 @@ def retire(state: State, entry: Entry, block: Term) -> Transition:
         filled=at_entry(state.filled, entry, z3.IntVal(0)),
         checkpoint=at_entry(state.checkpoint, entry, z3.BoolVal(False)),
     )
-    return Transition(guards, after, terms={BOUNDARY: (computed,)})
+    return Transition(guards, after, terms={BOUNDARY: (verified,)})
 
 
 ACTIONS = (
     Action("forward chunk", (REQUEST, BOUNDARY), forward, "schedule, execute_model, preprocess_mamba"),
+    Action(
+        "verify drafts",
+        (REQUEST, BOUNDARY, BOUNDARY),
+        verify_drafts,
+        "update_from_output: num_computed_tokens -= num_rejected",
+    ),
     Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
     Action("publish checkpoint", (ENTRY, BLOCK), publish_checkpoint, "cache_blocks with prefill checkpoints"),
     Action("publish tail", (ENTRY, BLOCK, BOUNDARY), publish_tail, "_cache_partial_tail_block"),

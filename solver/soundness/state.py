@@ -40,9 +40,11 @@ class State:
     `filled` is the boundary up to which the entry's block was made what its request needs; `awaits`: a load will.
     `checkpoint`: the block holds the state at `filled`, which a chunk stored on its way, in whatever column.
     `found` is the block that an outstanding lookup found for the entry, at boundary `found_at`. `computed` counts
-    tokens whose steps are planned; `since` is where the request's chunk of this step starts. `withdrawn`: what the
-    request holds counts for nothing. `holders` and `held` are how many entries, of all or of one request, name a block;
-    they are not bookkeeping of the engine but derived from `table`.
+    tokens whose steps are planned, drafts among them; up to `settled` they turn out to be right, and up to `verified`
+    that is known. `state_column` is where the recurrent state of the settled tokens lies, in the entry's request and
+    group; `read_column` is where the chunk of this step reads its own, and `since` is where it starts. `withdrawn`:
+    what the request holds counts for nothing. `holders` and `held` are how many entries, of all or of one request, name
+    a block; they are not bookkeeping of the engine but derived from `table`.
     """
 
     words: Vocabulary
@@ -73,8 +75,12 @@ class State:
     checkpoint: OfEntry
     found: OfEntry
     found_at: OfEntry
+    state_column: OfEntry
+    read_column: OfEntry
     status: OfRequest
     computed: OfRequest
+    settled: OfRequest
+    verified: OfRequest
     since: OfRequest
     in_step: OfRequest
     withdrawn: OfRequest
@@ -84,6 +90,21 @@ class State:
     def whole_at(self, entry: Entry) -> Any:
         """Boundary at which the entry's block is full: the end of its column, or that of the checkpoint in it."""
         return z3.If(self.checkpoint(entry), self.filled(entry), self.words.column_end(entry))
+
+    def reads(self, entry: Entry) -> Formula:
+        """Whether what runs from the settled tokens of its request on reads the entry."""
+        settled = self.settled(entry.request)
+        state_here = z3.And(settled >= 1, entry.column == self.state_column(entry))
+        return z3.If(self.words.recurrent(entry.group), state_here, self.words.sees_entry(entry, settled))
+
+    def with_progress(self, request: Term, tokens: Term) -> State:
+        """The state with `tokens` computed of a request, none of them a draft."""
+        return attrs.evolve(
+            self,
+            computed=at(self.computed, request, tokens),
+            settled=at(self.settled, request, tokens),
+            verified=at(self.verified, request, tokens),
+        )
 
     def with_table(self, *changes: tuple[Entry, Term]) -> State:
         """The state with entries naming other blocks, one after another; how often blocks are named follows."""
@@ -154,6 +175,7 @@ def symbolic_state(words: Vocabulary) -> State:
     """An arbitrary state."""
     block, entry, request = (BLOCK_SORT,), (REQUEST_SORT, GROUP_SORT, z3.IntSort()), (REQUEST_SORT,)
     number, truth = z3.IntSort(), z3.BoolSort()
+    request_group = (REQUEST_SORT, GROUP_SORT)
 
     def of(name: str, *sorts: Any) -> Any:
         return z3.Function(name, *sorts)
@@ -161,6 +183,10 @@ def symbolic_state(words: Vocabulary) -> State:
     def of_entry(name: str, result: Any) -> OfEntry:
         function = of(name, *entry, result)
         return lambda e: function(e.request, e.group, e.column)
+
+    def column_of(name: str) -> OfEntry:
+        function = of(name, *request_group, number)
+        return lambda e: function(e.request, e.group)
 
     def entry_of(name: str) -> Callable[[Term], Entry]:
         parts = [of(f"{name} {part}", *block, sort) for part, sort in zip(("r", "g", "c"), entry, strict=True)]
@@ -195,8 +221,12 @@ def symbolic_state(words: Vocabulary) -> State:
         checkpoint=of_entry("holds a checkpoint", truth),
         found=of_entry("found", BLOCK_SORT),
         found_at=of_entry("found at", number),
+        state_column=column_of("state lies in column"),
+        read_column=column_of("state is read in column"),
         status=of("status", *request, number),
         computed=of("computed", *request, number),
+        settled=of("settled", *request, number),
+        verified=of("verified", *request, number),
         since=of("chunk starts at", *request, number),
         in_step=of("in this step", *request, truth),
         withdrawn=of("withdrawn", *request, truth),
@@ -274,8 +304,12 @@ def initial_state(words: Vocabulary) -> State:
         checkpoint=lambda _: no,
         found=lambda _: words.null,
         found_at=lambda _: zero,
+        state_column=lambda _: zero,
+        read_column=lambda _: zero,
         status=lambda _: z3.IntVal(IDLE),
         computed=lambda _: zero,
+        settled=lambda _: zero,
+        verified=lambda _: zero,
         since=lambda _: zero,
         in_step=lambda _: no,
         withdrawn=lambda _: no,
@@ -290,7 +324,7 @@ FIELDS = {
         *("queued_writes", "queued_reads", "queued_copies", "copies", "copy_of", "saves", "saved_key"),
     ),
     (BLOCK, KEY): ("now", "seen", "last"),
-    (ENTRY,): ("table", "filled", "awaits", "checkpoint", "found", "found_at"),
-    (REQUEST,): ("status", "computed", "since", "in_step", "withdrawn"),
+    (ENTRY,): ("table", "filled", "awaits", "checkpoint", "found", "found_at", "state_column", "read_column"),
+    (REQUEST,): ("status", "computed", "settled", "verified", "since", "in_step", "withdrawn"),
 }
 """Kinds of argument -> fields of a state, but for the derived counts and for which entry writes or loads a block."""

@@ -176,6 +176,8 @@ def lose_step(state: State, executed: Executed | None = None, loss: Loss | None 
         found=lambda _: words.null,
         status=lambda r: z3.If(lost.rolled_back(r), IDLE, state.status(r)),
         computed=lambda r: z3.If(lost.rolled_back(r), 0, state.computed(r)),
+        settled=lambda r: z3.If(lost.rolled_back(r), 0, state.settled(r)),
+        verified=lambda r: z3.If(lost.rolled_back(r), 0, state.verified(r)),
         withdrawn=lambda r: z3.And(z3.Not(lost.rolled_back(r)), z3.Or(state.withdrawn(r), lost.withdrawn(r))),
         holders=lambda b: state.holders(b) - lost.dropped(b),
         held=lambda r, b: z3.If(lost.rolled_back(r), 0, state.held(r, b)),
@@ -203,10 +205,9 @@ def free(state: State, request: Term) -> Transition:
 def _freed(state: State, request: Term) -> State:
     words = state.words
     return attrs.evolve(
-        state.without_tables_of(request),
+        state.without_tables_of(request).with_progress(request, z3.IntVal(0)),
         found=lambda e: z3.If(e.request == request, words.null, state.found(e)),
         status=at(state.status, request, z3.IntVal(IDLE)),
-        computed=at(state.computed, request, z3.IntVal(0)),
         withdrawn=at(state.withdrawn, request, z3.BoolVal(False)),
     )
 

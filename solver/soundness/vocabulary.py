@@ -77,7 +77,8 @@ class Vocabulary:
         group that state alone, in an attention group every shorter prefix that ends in the column too."""
         extent = self.extent(key)
         within = z3.And(self.column_start(entry) < extent, extent <= boundary, key == self.key_of(entry, extent))
-        return z3.If(self.recurrent(entry.group), key == self.key_of(entry, boundary), within)
+        state_alone = z3.And(extent == boundary, key == self.key_of(entry, boundary))
+        return z3.If(self.recurrent(entry.group), state_alone, within)
 
     def key_of(self, entry: Entry, boundary: Term) -> Term:
         """Key of the first `boundary` tokens of the entry's request in the entry's group."""
@@ -119,11 +120,12 @@ def laws_of(words: Vocabulary, stands_at: Callable[[Entry], tuple[Term, ...]]) -
 
     def column(entry: Entry, boundary: Term) -> Formula:
         inside = z3.And(words.column_start(entry) < boundary, boundary <= words.column_end(entry))
-        ends_here = words.ending(entry.group, boundary) == entry.column
+        ends_in = words.ending(entry.group, boundary)
+        behind = (boundary <= words.column_start(entry)) == (ends_in < entry.column)
         return z3.And(
             0 <= words.column_start(entry),
             words.column_start(entry) < words.column_end(entry),
-            z3.Implies(boundary >= 1, inside == ends_here),
+            z3.Implies(boundary >= 1, z3.And(inside == (ends_in == entry.column), behind)),
         )
 
     def apart(one: Entry, other: Entry) -> Formula:
@@ -173,7 +175,7 @@ def laws_of(words: Vocabulary, stands_at: Callable[[Entry], tuple[Term, ...]]) -
 
 NAMES = {
     "keys": "hashes: a key names its number of tokens",
-    "column": "columns: a boundary ends in one column",
+    "column": "columns: a boundary ends in one column, and those behind it begin there or later",
     "state_read": "reading: a state is read in the column where it ends",
     "sight": "reading: nothing beyond, and a partly filled column always",
     "only_forward": "reading: a window only moves forward",

@@ -156,6 +156,14 @@ def test_no_decision_differs_where_something_changes_an_answer(
     assert meets | {"LOCAL-HIT", "READING-SKIPPED"} <= met
 
 
+@on_required_releases
+def test_no_decision_differs_with_priorities(process: SubjectProcess) -> None:
+    met: set[str] = set()
+    for second_attention in (None, GroupKind.SLIDING_WINDOW):
+        met |= what_is_met(process, second_attention, Eviction.LRU, frozenset({Feature.PRIORITIES}))
+    assert {"PREEMPTED", "TAKEN-OUT"} <= met
+
+
 class Deepest(Vllm028):
     """A wrong policy: the deepest hit of any group."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from model.configuration import Configuration, Group, GroupKind
 from model.pool import Label
-from model.store import Store, answer
+from model.store import Store, answer, object_span
 from model.store_rules import Match, StoreRules
 from model.tokens import Segment, tokens_of
 from subjects import process
@@ -42,6 +42,9 @@ AROUND = {
     "two wide Mamba groups": (Group(FULL, 2), *(Group(MAMBA, 6),) * 2),
 }
 
+WIDTHS = (1, 2, 3)
+"""Blocks of an object."""
+
 Lookup = tuple[int, int, list[tuple[int, int]]]
 """N, L, and group and boundary of each object."""
 
@@ -53,14 +56,15 @@ def subject() -> Iterator[SubjectProcess]:
         yield running
 
 
-def random_lookups(name: str, configuration: Configuration, *, local: bool) -> list[Lookup]:
+def random_lookups(name: str, configuration: Configuration, rules: StoreRules, *, local: bool) -> list[Lookup]:
     draws, lookups = random.Random(name), []
     for _ in range(LOOKUPS):
-        N, share = draws.randint(1, 26), draws.choice((0.5, 0.8, 0.95))
+        N, share = draws.randint(1, 26 * rules.object_blocks), draws.choice((0.5, 0.8, 0.95))
         every = [
             (index, end)
             for index, group in enumerate(configuration.groups)
-            for end in range(group.block, N + 1, group.block)
+            for span in (object_span(rules, group),)
+            for end in range(span, N + 1, span)
         ]
         L = draws.randrange(0, N, configuration.scheduler_block) if local else 0
         lookups.append((N, L, [key for key in every if draws.random() < share]))
@@ -71,8 +75,10 @@ def compared(
     subject: SubjectProcess, command: str, name: str, groups: tuple[Group, ...], rules: StoreRules, *, local: bool
 ) -> None:
     configuration = Configuration(groups, pool_blocks=9, budget=9, hash_block=2)
-    lookups = random_lookups(name, configuration, local=local)
-    reply = subject.ask(command, groups=build_arguments(configuration)["groups"], hash_block=2, lookups=lookups)
+    lookups = random_lookups(name, configuration, rules, local=local)
+    wide = {"object_blocks": rules.object_blocks} if rules.object_blocks > 1 else {}
+    groups_there = build_arguments(configuration)["groups"]
+    reply = subject.ask(command, groups=groups_there, hash_block=2, lookups=lookups, **wide)
     assert isinstance(reply, dict), reply
     ours = []
     for N, L, keys in lookups:
@@ -89,11 +95,16 @@ def test_a_store_finds_what_mooncake_finds(subject: SubjectProcess, name: str) -
     compared(subject, "mooncake", name, MOONCAKE[name], StoreRules(), local=False)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_store_finds_what_offloading_finds_where_blocks_are_alike(subject: SubjectProcess, name: str) -> None:
-    compared(subject, "offloading", name, ALIKE[name], StoreRules(), local=True)
+def test_a_store_finds_what_offloading_finds_where_blocks_are_alike(
+    subject: SubjectProcess, name: str, width: int
+) -> None:
+    compared(subject, "offloading", name, ALIKE[name], StoreRules(object_blocks=width), local=True)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", AROUND)
-def test_offloading_takes_the_block_around_a_boundary(subject: SubjectProcess, name: str) -> None:
-    compared(subject, "offloading", name, AROUND[name], StoreRules(match=Match.BLOCK_AROUND), local=True)
+def test_offloading_takes_the_block_around_a_boundary(subject: SubjectProcess, name: str, width: int) -> None:
+    rules = StoreRules(match=Match.BLOCK_AROUND, object_blocks=width)
+    compared(subject, "offloading", name, AROUND[name], rules, local=True)
