@@ -187,7 +187,7 @@ def publish(
         # The block of a checkpoint was cached for its column's end before.
         kept = {pool.labels[block] for table in request.tables for block in table}
         states &= kept
-    pool, request, tails = publish_tails(configuration, pool, request, cacheable)
+    pool, request, tails = publish_tails(configuration, pool, request, cacheable, max(tokens, request.computed))
     return pool, request, frozenset(states) | tails
 
 

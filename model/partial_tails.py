@@ -49,11 +49,11 @@ def _spared(configuration: Configuration) -> int:
 
 
 def publish_tails(
-    configuration: Configuration, pool: Pool, request: Request, tokens: int
+    configuration: Configuration, pool: Pool, request: Request, tokens: int, end: int
 ) -> tuple[Pool, Request, frozenset[Label]]:
     """Cache the blocks of the request in which its prompt's last hash boundary lies; also returns the labels of
     recurrent states among them. Attention needs the boundary computed, within the first `tokens` tokens; a recurrent
-    state is that of the boundary only if they end there."""
+    state is that of the boundary only if they end there, and is not if the request runs on to `end`."""
     states: set[Label] = set()
     for index, group in enumerate(configuration.groups):
         if group.recurrent:
@@ -67,7 +67,7 @@ def publish_tails(
         if not inside or column >= len(request.tables[index]):
             continue
         block, label = request.tables[index][column], Label(index, request.tokens[:boundary])
-        if block == NULL_BLOCK or _refused(configuration, pool, block, label):
+        if block == NULL_BLOCK or _refused(configuration, pool, block, label, end):
             continue
         pool = pool.publish_tail(block, label)
         if group.recurrent:
@@ -77,11 +77,12 @@ def publish_tails(
     return pool, request, frozenset(states)
 
 
-def _refused(configuration: Configuration, pool: Pool, block: int, label: Label) -> bool:
-    first = pool.labels[block]
-    if first is None or configuration.release.outgrown_alias is OutgrownAlias.RESTORED:
-        return False
-    return len(first.prefix) > len(label.prefix)
+def _refused(configuration: Configuration, pool: Pool, block: int, label: Label, end: int) -> bool:
+    """Whether the rule has it that the block has outgrown the tail `label`."""
+    rule, first, boundary = configuration.release.outgrown_alias, pool.labels[block], len(label.prefix)
+    if rule is OutgrownAlias.REFUSED_WHEN_RUN_PAST and configuration.groups[label.group].recurrent and end > boundary:
+        return True
+    return rule is not OutgrownAlias.RESTORED and first is not None and len(first.prefix) > boundary
 
 
 def shared_tails(

@@ -215,6 +215,10 @@ class OutgrownAlias(enum.Enum):
     """Yes, as an alias, whenever blocks of the request are cached; for attention only (0.26 and later)."""
     REFUSED = "refused"
     """No (proposed in vLLM #49125 and #52972)."""
+    REFUSED_WHEN_RUN_PAST = "refused_when_run_past"
+    """No, nor is the block of a running state cached for a tail that is run past. With steps in flight the known tokens
+    still end at the tail of a prompt that ends there (`allocate_slots`, `AsyncScheduler._update_request_with_output`),
+    and what the block was cached for has moved to a copy (no release; from 0.32 no prompt has such a tail)."""
 
 
 class SharedTail(enum.Enum):

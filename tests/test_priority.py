@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from hitbound.step_text import changes_of, configuration_line, title_of
 from model.actions import Action, Arrive, LeafAnswers, Schedule, ScriptedAnswer, Step
 from model.configuration import Configuration, Group, GroupKind, Scheduling
 from model.connector import Contract, Leaf
@@ -12,6 +13,8 @@ from model.release import NEWEST, Freeing, NextRunning, Release, WaitingOrder
 from model.store_rules import StoreRules
 from model.system import Observation
 from model.tokens import Segment
+from model.trace import Trace
+from properties.minimise import minimise
 from solver.scope import Scope, ScopeError
 from tests.small_runs import ATTENTION, V028, hybrid, run
 
@@ -132,3 +135,18 @@ def test_a_chunk_that_was_taken_out_is_not_saved() -> None:
 def test_the_exhaustive_search_refuses_priorities() -> None:
     with pytest.raises(ScopeError, match="does not know priorities"):
         Scope("priorities", by_priority(), (arrive("low", 2, 1, 1),))
+
+
+def test_what_does_not_need_priorities_is_told_without_them() -> None:
+    trace = Trace("two arrive", by_priority(), (arrive("low", 2, 1, 1), arrive("high", 2, 1, 0)))
+    smaller = minimise(trace, lambda candidate: len(candidate.actions) == 2)
+    assert smaller.configuration.scheduling is Scheduling.FCFS
+    assert [action.priority for action in smaller.actions if isinstance(action, Arrive)] == [0, 0]
+
+
+def test_a_drawing_names_priorities_and_who_was_taken_out() -> None:
+    observations = run(V028, by_priority(pool=6), *OVERTAKEN, Step(budget=2)).observations
+    assert title_of(observations[:1]) == "low (priority 1) arrives with low*2"
+    assert "low was in the step already, and its chunk is taken out again" in changes_of(observations[-1:])
+    assert "scheduled by priority" in configuration_line(by_priority())
+    assert "priority" not in configuration_line(attrs.evolve(by_priority(), scheduling=Scheduling.FCFS))
