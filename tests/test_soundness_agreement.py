@@ -75,8 +75,18 @@ CAMPAIGNS = (
         ConfigurationClass.SECOND_ATTENTION_SPEC_PARTIAL_TAILS,
         frozenset({Feature.SPECULATION, Feature.DRAFT_MODEL, Feature.PARTIAL_TAILS, Feature.STORES}),
     ),
+    (
+        ConfigurationClass.SECOND_ATTENTION_SPEC,
+        frozenset({Feature.CONTEXT_PARALLEL, Feature.SKIPPED_READING, Feature.AUXILIARY_OUTPUTS})
+        | {Feature.INTERRUPTIONS, Feature.STEPS_IN_FLIGHT},
+    ),
 )
 """What is drawn together."""
+
+OUTSIDE = {
+    Feature.PREFIX_REPLAY: "a request begins below what its blocks are filled to, which `start` forbids",
+}
+"""Features that are not in the encoding, and why."""
 
 FUNCTIONS = {
     "decide": {"look up"},
@@ -453,6 +463,18 @@ def test_runs_with_steps_in_flight_are_runs_of_the_encoding(monkeypatch: pytest.
     assert follow_seeds(range(4), monkeypatch, actions=12, features=features)["end step"]
 
 
+@pytest.mark.slow
+def test_short_runs_with_much_in_flight_are_runs_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of tails and pending saves, with steps in flight: a few runs of what the campaigns below do at length."""
+    tails = frozenset({Feature.PARTIAL_TAILS, Feature.STEPS_IN_FLIGHT})
+    assert follow_seeds(range(4), monkeypatch, actions=10, features=tails)["copy for reader"]
+    stores = frozenset({Feature.STORES, Feature.FAILED_BLOCKS, Feature.STEPS_IN_FLIGHT})
+    cell = Cell(Contract.ENDPOINT, WorkerOrder.LOAD_BEFORE_COPY, ConfigurationClass.ONE_ATTENTION_SPEC)
+    campaign = Campaign(guarded(REFERENCE), cell, Eviction.ADVERSARIAL, features=stores)
+    runs = generated(campaign, Profile("followed", 8, 10, 1, 0, needs_events=False))
+    assert follow_all(runs, monkeypatch).taken["save begins"]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("settings", CAMPAIGNS, ids=lambda settings: " ".join(sorted(f.value for f in settings[1])))
 def test_generated_runs_with_every_feature_are_runs_of_the_encoding(
@@ -464,6 +486,12 @@ def test_generated_runs_with_every_feature_are_runs_of_the_encoding(
     traces = generated(campaign, Profile("followed", 40, 14, 1, 0, needs_events=False))
     assert len(traces) >= 30
     assert follow_all(traces, monkeypatch).taken["end step"]
+
+
+def test_every_feature_is_in_a_campaign_or_named_as_outside() -> None:
+    drawn = frozenset[Feature]().union(*(features for _, features in CAMPAIGNS))
+    assert drawn | OUTSIDE.keys() == frozenset(Feature)
+    assert not drawn & OUTSIDE.keys()
 
 
 def generated(campaign: Campaign, profile: Profile) -> list[Trace]:
