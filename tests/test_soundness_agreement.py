@@ -85,8 +85,9 @@ CAMPAIGNS = (
 
 OUTSIDE = {
     Feature.PREFIX_REPLAY: "a request begins below what its blocks are filled to, which `start` forbids",
+    Feature.PRIORITIES: "the newest rules leave the hashes of a preempted chunk; runs by hand follow the others",
 }
-"""Features that are not in the encoding, and why."""
+"""Features that no campaign draws, and why."""
 
 FUNCTIONS = {
     "decide": {"look up"},
