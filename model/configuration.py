@@ -245,10 +245,13 @@ class Configuration:
 
     @cached_property
     def copied_before_load(self) -> int:
-        """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none."""
-        if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
+        """Mamba block, in tokens, whose state the worker copies before a synchronous load is complete; 0 for none.
+
+        With drafts it is any: a chunk gets a row for each draft, and those may lie in the next block.
+        """
+        if self.worker_order is WorkerOrder.LOAD_BEFORE_COPY or self.mamba_block is None:
             return 0
-        return self.mamba_block or 0
+        return 1 if self.drafts else self.mamba_block
 
     @cached_property
     def most_states(self) -> int:

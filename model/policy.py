@@ -77,8 +77,8 @@ class Summary:
     scheduler_block: int
     """LCM of the groups' blocks, in tokens."""
     copied_before_load: int = 0
-    """Mamba block, in tokens, where the worker copies the last state before a synchronous load is complete; 0 where the
-    load comes first or no group is recurrent."""
+    """Mamba block, in tokens, where the worker copies the last state before a synchronous load is complete (1 where a
+    chunk may leave any block for its drafts); 0 where the load comes first or no group is recurrent."""
 
 
 def tokens_used(policy: Policy, answer: Answer, asked: int, summary: Summary, N: int) -> int:

@@ -363,6 +363,16 @@ class DraftPadding(enum.Enum):
     """Up to 0.25."""
 
 
+class LeftOut(enum.Enum):
+    """What the worker knows of the drafts of a request that was left out of a step since they were accepted."""
+
+    REMEMBERED = "remembered"
+    """How many there were, so where the state lies (V2 runner: it keeps a slot for each request)."""
+    FORGOTTEN = "forgotten"
+    """Nothing: it goes on from the state of the last token before them. A request that is left out leaves the batch,
+    and is added to it anew (`InputBatch.add_request`; older runner, 0.23 to 0.33)."""
+
+
 class AcceptedDrafts(enum.Enum):
     """When blocks are cached that accepted drafts complete (`update_from_output`). Steps in flight aside."""
 
@@ -475,6 +485,7 @@ class Release:
     junction_rule: JunctionRule = JunctionRule.LONGEST_GROUP
     draft_padding: DraftPadding = DraftPadding.RESUMED_OR_BESIDE_DECODING
     accepted_drafts: AcceptedDrafts = AcceptedDrafts.AT_ONCE
+    left_out: LeftOut = LeftOut.REMEMBERED
 
 
 NEWEST = Release()
@@ -540,7 +551,8 @@ RELEASES: dict[str, Release] = {
 }
 """Rules by the release in which the set appeared first. Left to the default, for all of them alike: `reservation`,
 the rule of 0.31 that orders queues in another way, `waiting_order`, `recovery`, for no release has one that is sound
-for several groups, and what is a matter of groups with different blocks, `chunk_grid` and `resume_column`."""
+for several groups, what is a matter of groups with different blocks, `chunk_grid` and `resume_column`, and `left_out`,
+a matter of the runner."""
 
 
 def rules_of(version: str) -> Release:

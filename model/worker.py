@@ -20,7 +20,7 @@ from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
-from model.release import RunnerPosition
+from model.release import LeftOut, RunnerPosition
 from model.speculation import accepted_offset, copy_back, draft_states
 from model.tokens import UNKNOWN_TOKEN, Prefix
 from model.values import evolve
@@ -81,7 +81,8 @@ def as_run(configuration: Configuration, worker: Worker, plan: StepPlan, texts: 
 def execute(configuration: Configuration, worker: Worker, plan: StepPlan) -> tuple[Worker, Execution]:
     """Execute one step. Asynchronous loads of the plan write only when they end (`end_load`)."""
     memory = worker.memory.wipe(plan.taken).copy({copy.destination: copy.source for copy in plan.copies})
-    step = _Execution(configuration, memory, _updated(worker.mirrors, plan), worker.objects, plan)
+    mirrors = _left_out(configuration, _updated(worker.mirrors, plan), plan)
+    step = _Execution(configuration, memory, mirrors, worker.objects, plan)
     if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:
         step.load()
         step.copy_states()
@@ -156,6 +157,14 @@ def _updated(mirrors: Mapping[str, Mirror], plan: StepPlan) -> dict[str, Mirror]
             grown = tuple(old + new for old, new in zip(mirror.tables, chunk.new_blocks, strict=True))
             updated[chunk.request] = evolve(mirror, tables=grown)
     return updated
+
+
+def _left_out(configuration: Configuration, mirrors: dict[str, Mirror], plan: StepPlan) -> dict[str, Mirror]:
+    """What the worker still knows of requests that do not run in the step (see `LeftOut`)."""
+    if not configuration.drafts or configuration.release.left_out is LeftOut.REMEMBERED:
+        return mirrors
+    run = {chunk.request for chunk in plan.chunks}
+    return {name: mirror if name in run else evolve(mirror, offset=0) for name, mirror in mirrors.items()}
 
 
 @attrs.frozen

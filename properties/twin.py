@@ -17,6 +17,7 @@ from model.internal_checkpoint import stored_by
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
+from model.release import LeftOut
 from properties.toy_model import (
     START,
     Attended,
@@ -82,6 +83,9 @@ def execute(configuration: Configuration, state: TwinState, plan: StepPlan) -> t
             request = requests[chunk.request]
             tables = tuple(old + new for old, new in zip(request.tables, chunk.new_blocks, strict=True))
             requests[chunk.request] = attrs.evolve(request, tables=tables)
+    if configuration.release.left_out is LeftOut.FORGOTTEN:
+        for name in requests.keys() - {chunk.request for chunk in plan.chunks}:
+            requests[name] = attrs.evolve(requests[name], behind=0)
     runs = [_Run(configuration, blocks, chunk, requests[chunk.request]) for chunk in plan.chunks]
     loads = [load for load in plan.loads if not load.asynchronous]
     if configuration.worker_order is WorkerOrder.LOAD_BEFORE_COPY:

@@ -19,11 +19,12 @@ from model.errors import ConfigurationError, HitboundError, UnsupportedConfigura
 from model.plan import Chunk, Table
 from model.policies import POLICIES
 from model.pool import EngineAssertion, new_pool
-from model.release import RELEASES, AcceptedDrafts, DraftPadding, Release
+from model.release import RELEASES, AcceptedDrafts, DraftPadding, LeftOut, Release
 from model.speculation import CopyBack
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from properties.judge import violations
+from properties.replay import Replay
 from properties.twin import disagreement, execute, new_twin
 from solver.scope import Scope, ScopeError
 from tests.small_runs import V028, run
@@ -216,6 +217,23 @@ def test_each_part_of_the_worker_is_needed(monkeypatch: pytest.MonkeyPatch, muta
     actions = (arrive(13), Step(budget=4), Step(budget=8), *[Step()] * 4)
     replayed = run(V028, configured(), *actions)
     assert replayed.violations
+
+
+def with_one_left_out(rule: LeftOut) -> Replay:
+    """`b` gets no row in a step, for the prefill before it takes all 8 tokens. A draft of it was right before that."""
+    configuration = attrs.evolve(configured(drafts=1, budget=8), release=Release(left_out=rule))
+    requests = (("c", 2, 5), ("a", 30, 1), ("b", 1, 9))
+    first, *others = (Arrive(name, (Segment(name, own),), (Segment(f"{name}y", out),)) for name, own, out in requests)
+    return run(POLICIES["vllm-0.33"], configuration, first, Step(), *others, Drain())
+
+
+@pytest.mark.parametrize(("rule", "violated"), [(LeftOut.REMEMBERED, set()), (LeftOut.FORGOTTEN, {"OWN-EXCLUSIVE"})])
+def test_a_request_that_is_left_out_of_a_step_keeps_its_drafts(rule: LeftOut, violated: set[str]) -> None:
+    """docs/findings/left-out-of-a-step.md"""
+    replayed = with_one_left_out(rule)
+    assert {violation.property for violation in replayed.violations} == violated
+    steps = [[chunk.request for chunk in seen.plan.chunks] for seen in replayed.observations if seen.plan]
+    assert steps[:6] == [["c"], ["c", "a", "b"], ["c", "a", "b"], ["a"], ["a"], ["a", "b"]]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ and the worker stores one all the same if its table has a block in that column. 
 import inspect
 
 import torch
+from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.utils.math_utils import cdiv
@@ -16,11 +17,6 @@ from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec
 from vllm.v1.request import Request
-
-try:
-    from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
-except ImportError:
-    from vllm.model_executor.layers.mamba.kda_checkpoint import compute_mamba_prefill_checkpoints
 
 BLOCK = 16
 RETENTION = 0
@@ -91,7 +87,7 @@ def chunks(speculative_blocks):
         yield end, table[columns[0]] if offsets[0] else None, table[cdiv(end, BLOCK) - 1]
 
 
-def test_a_checkpoint_does_not_go_to_the_running_block():
+def test_a_checkpoint_does_not_go_to_the_running_block(tmp_path):
     for speculative_blocks in (0, 2, 1):
         for end, checkpoint, running in chunks(speculative_blocks):
             assert checkpoint != running, (

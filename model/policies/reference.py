@@ -15,8 +15,9 @@ class Reference(Vllm028):
     attention group is never relied on; and it asks from a boundary without a tail that is valid in every group, so a
     connector without the claim finds it backed in every recurrent group. Where the
     worker copies the last state before it has loaded it, a synchronous answer is used only if the request ends in the
-    Mamba block of its boundary: then no chunk leaves that block, and nothing is copied. And where a load is given up
-    for want of auxiliary outputs, the hit is looked up again, also if its tail was dropped for that load.
+    Mamba block of its boundary: then no chunk leaves that block, and nothing is copied; with drafts, whose rows may
+    leave it, none is used. And where a load is given up for want of auxiliary outputs, the hit is looked up again, also
+    if its tail was dropped for that load.
     """
 
     name = "reference"

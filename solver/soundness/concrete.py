@@ -36,6 +36,10 @@ LEFTOVERS: dict[str, Callable[..., Formula]] = {
     "fresh_full": lambda state, block: state.full_hash(block) != state.words.no_key,
     "fresh_tail": lambda state, block: state.tail_hash(block) != state.words.no_key,
     "found_at": lambda state, entry: state.found(entry) != state.words.null,
+    "state_column": lambda state, entry: z3.And(
+        state.words.recurrent(entry.group), state.settled(entry.request) >= 1, state.status(entry.request) != IDLE
+    ),
+    "read_column": lambda state, entry: z3.And(state.words.recurrent(entry.group), state.in_step(entry.request)),
     "since": lambda state, request: state.in_step(request),
 }
 """Fields that say something only sometimes, and when: what is left in them otherwise tells no states apart."""

@@ -26,7 +26,11 @@ from solver.soundness.instance import ARRIVALS, BLOCKS, COLUMNS, CONFIGURATION, 
 from solver.soundness.state import IDLE, LOADED, LOADING, RUNNING
 
 EXPRESSED = frozenset(
-    {"refs", "full_hash", "loading", "loader", "table", "filled", "awaits", "status", "computed", "withdrawn", "now"}
+    (
+        *("refs", "full_hash", "loading", "loader", "now"),
+        *("table", "filled", "awaits", "state_column"),
+        *("status", "computed", "settled", "verified", "withdrawn"),
+    )
 )
 """Fields that a state of the model says something about; all others have to be as in an empty cache."""
 
@@ -38,6 +42,8 @@ MEANING = {
     "saves": "a save is pending, and a state does not say of which store",
     "queued_writes": "a step is in flight, and a state does not say what it runs",
     "queued_reads": "a step is in flight, and a state does not say what it runs",
+    "queued_copies": "a step is in flight, and a state does not say what it runs",
+    "checkpoint": "a checkpoint is stored, and this configuration stores none",
     "tail_hash": "a partial tail is cached, and hits of this configuration are whole blocks",
 }
 """What it means that a field is not as in an empty cache; else a step is under construction."""
@@ -94,9 +100,15 @@ def unrest(state: ConcreteState) -> tuple[str, ...]:
             reasons[f"{name} runs, and what it holds counts for nothing"] = None
         if status == RUNNING and not state.of("computed", request):
             reasons[f"{name} was admitted in a step that is under construction"] = None
+        computed = int(state.of("computed", request))
+        if (state.of("settled", request), state.of("verified", request)) != (computed, computed):
+            reasons[f"{name} has drafts, and this configuration has none"] = None
+        for group in (group for group in _groups() if CONFIGURATION.groups[group].recurrent and computed and status):
+            if state.of("state_column", (request, group, 0)) != column_ending_at(computed, WIDTH):
+                reasons[f"the state of {name} does not lie where its tokens end"] = None
         if status == LOADED and not state.of("computed", request):
             reasons[f"{name} has loaded nothing"] = None
-        past = columns_for(int(state.of("computed", request)), WIDTH)
+        past = columns_for(computed, WIDTH)
         if status != IDLE and any(state.of("table", entry) for entry in entries if entry[2] >= past):
             reasons[f"{name} has got blocks for a chunk of a step under construction"] = None
         if any(state.of("awaits", e) and not state.of("loading", state.of("table", e)) for e in entries):

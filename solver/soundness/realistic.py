@@ -35,6 +35,7 @@ def realistic() -> tuple[Formula, ...]:
         _one_content(),
         z3.And(*whole),
         z3.Not(z3.Or(*withdrawn)),
+        z3.And(*_without_drafts()),
         z3.And(*_done_in_this_step()),
         z3.And(*(cached(entry) for entry, _ in held)),
         z3.And(*admitted),
@@ -61,6 +62,18 @@ def _done_in_this_step() -> Iterator[Formula]:
         yield z3.Implies(in_chunk, state.writer(block) == entry.request)
         ahead = z3.And(block != words.null, words.column_start(entry) >= computed, z3.Not(state.awaits(entry)))
         yield z3.Implies(z3.And(ahead, state.filled(entry) == 0), state.changed(block))
+
+
+def _without_drafts() -> Iterator[Formula]:
+    """All that is computed is settled, and the state lies where it ends."""
+    state = INSTANCE.state
+    for request in INSTANCE.terms.of(REQUEST)[1:]:
+        yield state.settled(request) == state.computed(request)
+        yield state.verified(request) == state.computed(request)
+    for entry in INSTANCE.terms.of(ENTRY):
+        settled = state.settled(entry.request)
+        lies = state.state_column(entry) == state.words.ending(entry.group, settled)
+        yield z3.Implies(z3.And(state.words.recurrent(entry.group), settled >= 1), lies)
 
 
 def _loads_load() -> Iterator[Formula]:
