@@ -128,7 +128,7 @@ class Recorder:
                         continue
                     self.follower.do("allocate", entry, block)
                     if block in copies:
-                        self.follower.do("copy for reader", entry, copies[block].source, block)
+                        self.follower.do("copy for reader", entry, copies[block].source, block, arguments[3])
 
     def decide(self, arguments: tuple[Any, ...], result: Any) -> None:
         """The blocks that the lookup finds for the local hit."""
@@ -169,9 +169,9 @@ class Recorder:
             blocks[group, column] = block
             if not boundary:
                 taken.append(entry)
-            elif boundary == self.follower.words.column_end(entry):
+            elif self.follower.words.column_end(entry) <= local:
                 hits.append((entry, block))
-            # A tail stays found until it is copied; vLLM references it meanwhile.
+            # What the hit ends inside stays found until it is copied; vLLM references it meanwhile.
         for entry in self._found(before):
             if self.follower.state.found(entry) != blocks.get((entry.group, entry.column)):
                 self.follower.do("drop lookup", entry)
@@ -183,19 +183,20 @@ class Recorder:
             self.follower.do("await load", entry)
 
     def _hit(self, pool: Pool, request: Request, entry: Entry, block: int, local: int) -> int:
-        """The greatest boundary up to `local`, in the entry's column, that the block is cached for; 0: it is no hit."""
+        """The boundary in the entry's column that the block is cached for, at `local` or at the column's end if that is
+        before, of attention also beyond it; 0: it is no hit."""
         words = self.follower.words
-        first, most = words.column_start(entry), min(local, words.column_end(entry))
-        return max(
-            (
-                len(label.prefix)
-                for label in pool.labels_of(block)
-                if label.group == entry.group
-                and first < len(label.prefix) <= most
-                and label.prefix == request.tokens[: len(label.prefix)]
-            ),
-            default=0,
-        )
+        least, most = min(local, words.column_end(entry)), words.column_end(entry)
+        if least <= words.column_start(entry):
+            return 0
+        cached = [
+            len(label.prefix)
+            for label in pool.labels_of(block)
+            if label.group == entry.group
+            and least <= len(label.prefix) <= (least if words.recurrent(entry.group) else most)
+            and label.prefix == request.tokens[: len(label.prefix)]
+        ]
+        return min(cached, default=0)
 
     def publish(self, arguments: tuple[Any, ...], result: Any) -> None:
         """In a step that is planned it comes with the chunk; else it is of what was run or loaded before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -69,14 +69,15 @@ def parts_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Remembered:
-    """A function of elements that computes each value once."""
+    """A function of one entry, or of other elements, that computes each value once."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.values: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        key = parts_of(arguments)
+        first = arguments[0]
+        key = (first.request, first.group, first.column) if type(first) is Entry else arguments
         if key not in self.values:
             self.values[key] = self.function(*arguments)
         return self.values[key]
@@ -199,6 +200,15 @@ class Follower:
     def check(self, what: str, statement: Universal) -> None:
         """A statement has to hold of all elements; one about several, of the entries that name a block, of the blocks
         that are referenced, and of the keys that somebody relies on."""
+        for choice in self._choices(statement):
+            if not statement.formula(*choice):
+                shown = ", ".join(str(parts_of((term,))) for term in choice)
+                raise Disagreement(f"{what} (of {shown}); so far: {', '.join(self.done[-12:])}")
+
+    def _choices(self, statement: Universal) -> Iterable[tuple[Any, ...]]:
+        """One about an entry and a block says something only where the entry names the block, or it was found for the
+        entry; one about two entries, where both do; one about two boundaries, only of those in the entry's column. Of
+        what a block shows, only that counts on which somebody relies."""
         elements = {kind: self.universe.elements(kind) for kind in statement.variables}
         if statement.variables.count(ENTRY) > 1 or BOUNDARY in statement.variables:
             elements[ENTRY] = [entry for entry in elements[ENTRY] if self.state.table(entry) != NULL_BLOCK]
@@ -206,13 +216,34 @@ class Follower:
             elements[BLOCK] = [block for block in elements[BLOCK] if self.state.refs(block)]
         if KEY in statement.variables:
             elements[KEY] = sorted({key for _, key in self.relied_on()})
-        if statement.variables.count(BOUNDARY) > 1:
-            elements[BLOCK] = sorted({self.state.table(entry) for entry in elements[ENTRY]})
-            elements[BOUNDARY] = elements[BOUNDARY][:: self.universe.configuration.hash_block]
-        for choice in itertools.product(*(elements[kind] for kind in statement.variables)):
-            if not statement.formula(*choice):
-                shown = ", ".join(str(parts_of((term,))) for term in choice)
-                raise Disagreement(f"{what} (of {shown}); so far: {', '.join(self.done[-12:])}")
+        if statement.variables == (BLOCK, KEY):
+            return sorted(self.relied_on())
+        if statement.variables == (ENTRY, ENTRY, BLOCK):
+            return self._sharing(elements[ENTRY])
+        if statement.variables[:2] != (ENTRY, BLOCK):
+            return itertools.product(*(elements[kind] for kind in statement.variables))
+        boundaries = len(statement.variables) - 2
+        return (
+            (entry, block, *chosen)
+            for entry in elements[ENTRY]
+            for chosen in itertools.product(self._boundaries_of(entry), repeat=boundaries)
+            for block in self._blocks_of(entry)
+        )
+
+    def _sharing(self, entries: list[Entry]) -> Iterable[tuple[Entry, Entry, int]]:
+        """Two entries of each block that both name; they may be the same."""
+        by_block: dict[int, list[Entry]] = {}
+        for entry in entries:
+            by_block.setdefault(int(self.state.table(entry)), []).append(entry)
+        for block, sharers in by_block.items():
+            yield from ((one, other, block) for one, other in itertools.product(sharers, sharers))
+
+    def _blocks_of(self, entry: Entry) -> set[int]:
+        return {int(self.state.table(entry)), int(self.state.found(entry))}
+
+    def _boundaries_of(self, entry: Entry) -> list[int]:
+        unit = self.universe.configuration.hash_block
+        return [*range(self.words.column_start(entry) + unit, self.words.column_end(entry) + 1, unit)]
 
     def _remembering(self, state: State) -> State:
         """The state with functions that compute each value once; those that are the same as before already do."""

@@ -337,7 +337,7 @@ FAULTS = (
     Fault("lost step, loading readers stay", _loss_that_spares(_is_loading), "delivered"),
     Fault(
         "tail copied from the step that writes it",
-        without_guards("copy for reader", "no tail of this step"),
+        without_guards("copy for reader", "nothing of this step"),
         "delivered",
     ),
     Fault("tail moved without a copy", _with_after("copy for producer", _not_copied), "tail hash is content"),

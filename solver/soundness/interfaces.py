@@ -55,8 +55,7 @@ def _touched(before: State, after: State, entry: Entry, block: Term) -> Formula:
     return z3.And(held, _shows(after, entry, block, end))
 
 
-def _copied(before: State, after: State, entry: Entry, source: Term, target: Term) -> Formula:
-    boundary = before.found_at(entry)
+def _copied(before: State, after: State, entry: Entry, source: Term, target: Term, boundary: Term) -> Formula:
     held = z3.And(after.table(entry) == target, after.filled(entry) == boundary)
     return z3.And(held, _shows(after, entry, target, boundary), after.seen(target, after.words.key_of(entry, boundary)))
 

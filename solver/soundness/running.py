@@ -309,29 +309,33 @@ def _copied(state: State, source: Term, target: Term) -> State:
     )
 
 
-def copy_for_reader(state: State, entry: Entry, source: Term, target: Term) -> Transition:
-    """A hit that ends inside a block: the reader gets a private copy, which it may continue."""
+def copy_for_reader(state: State, entry: Entry, source: Term, target: Term, boundary: Term) -> Transition:
+    """A hit that ends inside a block: the reader gets a private copy, which it may continue. Attention that was found
+    up to a boundary, or in full, is copied for a shorter one as well (`SpecView.tables` in model/lookup.py)."""
     words = state.words
     copied = _copied(state, source, target).with_refs((source, 1), (target, 1))
     after = attrs.evolve(
         copied,
-        filled=at_entry(state.filled, entry, state.found_at(entry)),
+        filled=at_entry(state.filled, entry, boundary),
         found=at_entry(state.found, entry, words.null),
     )
-    inside = state.found_at(entry) < words.column_end(entry)
+    covered = z3.If(words.recurrent(entry.group), boundary == state.found_at(entry), boundary <= state.found_at(entry))
+    inside = z3.And(words.column_start(entry) < boundary, boundary < words.column_end(entry))
     untouched = z3.And(state.filled(entry) == 0, z3.Not(state.awaits(entry)), state.copy_of(target) == words.null)
     guards = (
-        guard("the block was found, at a tail", z3.And(state.found(entry) == source, source != words.null, inside)),
+        guard("the block was found", z3.And(state.found(entry) == source, source != words.null)),
+        guard("the hit ends inside the block", inside),
+        guard("what was found covers the hit", covered),
         guard("a block that was taken for it", z3.And(state.table(entry) == target, target != words.null, untouched)),
         guard("the target is not cached", _unhashed(state, target)),
-        guard("no tail of this step", z3.Not(state.fresh_tail(source))),
+        guard("nothing of this step", z3.Not(z3.Or(state.fresh_tail(source), state.fresh_full(source)))),
         guard("no copy of a copy", z3.And(state.copy_of(source) == words.null, state.copies(target) == 0)),
         guard(
             "the request is being admitted",
             z3.And(state.status(entry.request) == IDLE, z3.Not(state.withdrawn(entry.request))),
         ),
     )
-    return Transition(guards, after)
+    return Transition(guards, after, terms={BOUNDARY: (state.found_at(entry),)})
 
 
 def _unhashed(state: State, block: Term) -> Formula:
@@ -409,7 +413,7 @@ ACTIONS = (
     Action("publish full", (ENTRY, BLOCK), publish_full, "BlockPool.cache_full_blocks"),
     Action("publish checkpoint", (ENTRY, BLOCK), publish_checkpoint, "cache_blocks with prefill checkpoints"),
     Action("publish tail", (ENTRY, BLOCK, BOUNDARY), publish_tail, "_cache_partial_tail_block"),
-    Action("copy for reader", (ENTRY, BLOCK, BLOCK), copy_for_reader, "_apply_cow"),
+    Action("copy for reader", (ENTRY, BLOCK, BLOCK, BOUNDARY), copy_for_reader, "_apply_cow"),
     Action("copy for producer", (ENTRY, BLOCK, BLOCK), copy_for_producer, "BlockPool.move_block_hashes"),
     Action("relocate", (ENTRY, ENTRY), relocate, "MambaManager._relocate_speculative_block"),
     Action("retire", (ENTRY, BLOCK), retire, "remove_skipped_blocks"),
