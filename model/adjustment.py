@@ -14,8 +14,8 @@ import attrs
 from model.configuration import Configuration
 from model.policy import Policy, Summary, falls_back
 from model.pool import Label, Pool
-from model.release import SkippedReading
 from model.request import Request
+from model.rules.lookup import SkippedReading
 from model.tokens import Prefix
 
 Settle = Callable[[int, bool, int, int, Summary, int], tuple[int, int]]

@@ -24,9 +24,9 @@ from model.peer import AskedAgain, Counting, PeerRules
 from model.plan import Copy, Fetch, Load, Table
 from model.policy import COMMON, NOTHING, PER_GROUP, Answer, Policy, Summary, tokens_used
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted, new_pool
-from model.release import Truncation
 from model.request import Request, Status
 from model.reservation import Allotment, Need, Others, allotment, estimated
+from model.rules.lookup import Truncation
 from model.speculation import Batch
 from model.store import Store
 from model.store_rules import LoadPins

@@ -14,9 +14,10 @@ from model.internal_checkpoint import publish_checkpoint, reserved
 from model.partial_tails import copy_tail, publish_tails, shared_tails
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import Adoption, Retirement, RunningMark, StateRetirement, TailCopyHold
 from model.request import Request
 from model.retention import is_kept
+from model.rules.scheduling import Adoption, Retirement, StateRetirement
+from model.rules.states import RunningMark, TailCopyHold
 from model.speculation import relocate
 from model.values import evolve
 

@@ -9,8 +9,9 @@ from model.configuration import Configuration
 from model.geometry import floor_to
 from model.internal_checkpoint import ends_prefill
 from model.partial_tails import last_boundary, prompt_tail
-from model.release import ChunkGuard, DraftPadding, TailStop
 from model.request import Request
+from model.rules.lookup import TailStop
+from model.rules.states import ChunkGuard, DraftPadding
 from model.speculation import Batch, padding_of
 from model.values import evolve
 

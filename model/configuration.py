@@ -11,17 +11,11 @@ import attrs
 from model.connector import Connector, leaves_of
 from model.errors import ConfigurationError, UnsupportedConfiguration
 from model.geometry import floor_to
-from model.release import (
-    NEWEST,
-    ChunkGrid,
-    DraftGroups,
-    PromptTail,
-    Release,
-    Reservation,
-    ResumeColumn,
-    ShardedHits,
-    StateWrites,
-)
+from model.release import NEWEST, Release
+from model.rules.loads import ResumeColumn
+from model.rules.lookup import DraftGroups, PromptTail, ShardedHits
+from model.rules.scheduling import Reservation
+from model.rules.states import ChunkGrid, StateWrites
 
 
 class GroupKind(enum.Enum):

@@ -13,8 +13,8 @@ from model.geometry import columns_for
 from model.partial_tails import last_boundary
 from model.plan import Chunk, Table
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import CheckpointStart, UnreservedCheckpoint
 from model.request import Checkpoint, Request
+from model.rules.states import CheckpointStart, UnreservedCheckpoint
 
 
 def checkpoint_of(configuration: Configuration, start: int, end: int, known: int) -> Checkpoint | None:

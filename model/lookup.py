@@ -16,7 +16,8 @@ from model.geometry import columns_for, floor_to
 from model.plan import Table
 from model.policy import Lookup, Policy, Summary
 from model.pool import NULL_BLOCK, Label, Pool
-from model.release import DraftDrop, DraftLookAhead, JunctionRule, PerGroupBlocks
+from model.rules.lookup import DraftDrop, JunctionRule, PerGroupBlocks
+from model.rules.states import DraftLookAhead
 from model.tokens import Prefix
 from model.values import evolve
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from model.allocation import publish
 from model.in_flight import InFlight, after_rejection
 from model.plan import Chunk
-from model.release import AcceptedDrafts
 from model.request import Request, Status
+from model.rules.states import AcceptedDrafts
 from model.scheduler import Scheduler, finish
 from model.values import evolve
 

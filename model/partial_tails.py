@@ -10,8 +10,9 @@ from model.configuration import Configuration
 from model.geometry import floor_to
 from model.plan import Copy, Table
 from model.pool import NULL_BLOCK, EngineAssertion, Label, Pool
-from model.release import OutgrownAlias, PromptTail
 from model.request import Request
+from model.rules.lookup import PromptTail
+from model.rules.states import OutgrownAlias
 from model.values import evolve
 
 

@@ -11,9 +11,9 @@ import attrs
 from model.configuration import Configuration, LoadFailure
 from model.in_flight import InFlight
 from model.plan import Entry, Table, entries_of
-from model.release import FailureNames, Recovery
 from model.request import Request, Status
 from model.rollback import roll_back
+from model.rules.loads import FailureNames, Recovery
 from model.scheduler import Scheduler, finish
 from model.values import evolve
 

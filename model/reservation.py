@@ -17,8 +17,8 @@ from model.geometry import columns_for
 from model.internal_checkpoint import reserved as checkpoint
 from model.plan import Table
 from model.pool import NULL_BLOCK, EngineAssertion, Pool, PoolExhausted
-from model.release import Reservation
 from model.request import Request
+from model.rules.scheduling import Reservation
 
 
 @attrs.frozen

@@ -10,8 +10,8 @@ from __future__ import annotations
 from model.configuration import Configuration
 from model.geometry import columns_for, floor_to
 from model.partial_tails import last_boundary
-from model.release import JunctionRetention, PromptTail, ReplayBoundaries, WindowPublication
 from model.request import Request
+from model.rules.lookup import JunctionRetention, PromptTail, ReplayBoundaries, WindowPublication
 
 
 def is_kept(configuration: Configuration, request: Request, index: int, column: int, tokens: int) -> bool:

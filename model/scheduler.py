@@ -17,14 +17,9 @@ from model.connector import leaves_of
 from model.in_flight import InFlight, Work
 from model.plan import Table
 from model.pool import Pool, new_pool
-from model.release import (
-    AbortedChunks,
-    FailedTransfer,
-    Freeing,
-    Visibility,
-    WaitingOrder,
-)
 from model.request import Request, Status
+from model.rules.loads import FailedTransfer
+from model.rules.scheduling import AbortedChunks, Freeing, Visibility, WaitingOrder
 from model.store import Store
 from model.tokens import Prefix
 from model.values import evolve

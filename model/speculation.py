@@ -18,8 +18,8 @@ from model.configuration import Configuration
 from model.geometry import column_ending_at, floor_to
 from model.plan import Chunk, StepPlan, Table
 from model.pool import NULL_BLOCK, EngineAssertion, Pool
-from model.release import DraftPadding
 from model.request import Request
+from model.rules.states import DraftPadding
 from model.tokens import UNKNOWN_TOKEN, Prefix
 from model.values import evolve
 

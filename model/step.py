@@ -18,19 +18,19 @@ from model.in_flight import InFlight, Work
 from model.plan import Chunk, Copy, Load, Save, StepPlan, Table
 from model.policy import Policy
 from model.pool import EngineAssertion, Label, Pool, PoolExhausted
-from model.release import (
-    AfterLoad,
+from model.request import Request, Status
+from model.reservation import Allotment, Need, Others, ReservationTooLow, allotment, estimated
+from model.rules.loads import AfterLoad
+from model.rules.scheduling import (
     FencedVictim,
     NextRunning,
     PreemptedChunk,
     Reservation,
     Resumption,
-    SharedTail,
     Visibility,
     WaitingOrder,
 )
-from model.request import Request, Status
-from model.reservation import Allotment, Need, Others, ReservationTooLow, allotment, estimated
+from model.rules.states import SharedTail
 from model.scheduler import Scheduler, fenced, fences, in_turn, next_in_turn, preempt, to_preempt, without
 from model.speculation import Batch
 from model.tokens import UNKNOWN_TOKEN

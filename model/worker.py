@@ -20,7 +20,8 @@ from model.loading import Objects, write_loads, writes_of
 from model.memory import TAINTED, UNWRITTEN, AttentionKV, Content, Memory, RecurrentState, empty_memory
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import NULL_BLOCK
-from model.release import LeftOut, RunnerPosition
+from model.rules.loads import RunnerPosition
+from model.rules.states import LeftOut
 from model.speculation import accepted_offset, copy_back, draft_states
 from model.tokens import UNKNOWN_TOKEN, Prefix
 from model.values import evolve

@@ -14,7 +14,7 @@ from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import PreemptedChunk
+from model.rules.scheduling import PreemptedChunk
 from model.trace import Expectation, Trace
 from properties.catalogue import INVARIANTS, Setting, Status, applicable_events
 from properties.features import Feature

@@ -17,8 +17,9 @@ from model.actions import LeafAnswers, ScriptedAnswer
 from model.configuration import Configuration, Eviction, Group, GroupKind, LoadFailure, Scheduling, StateMode
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.peer import Counting, PeerRules
-from model.release import NEWEST, CheckpointStart, UnreservedCheckpoint
+from model.release import NEWEST
 from model.reservation import most_blocks
+from model.rules.states import CheckpointStart, UnreservedCheckpoint
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
 from properties.features import Feature

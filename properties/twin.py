@@ -17,7 +17,7 @@ from model.internal_checkpoint import stored_by
 from model.peer import PeerRules, moves
 from model.plan import Chunk, Load, Save, StepPlan, Table
 from model.pool import Label
-from model.release import LeftOut
+from model.rules.states import LeftOut
 from properties.toy_model import (
     START,
     Attended,

@@ -14,7 +14,8 @@ import attrs
 from model.actions import Abort, Action, Arrive, Drain, Evict, LeafAnswers, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind, WorkerOrder
 from model.connector import Connector
-from model.release import NEWEST, PromptTail, Release
+from model.release import NEWEST, Release
+from model.rules.lookup import PromptTail
 from model.tokens import Segment
 from model.trace import Trace
 

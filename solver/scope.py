@@ -12,7 +12,7 @@ from model.configuration import Configuration, Scheduling, StateMode
 from model.connector import Leaf, leaves_of
 from model.errors import HitboundError, IllegalAction
 from model.policies import DEFAULT_POLICY, POLICIES
-from model.release import Reservation
+from model.rules.scheduling import Reservation
 from model.system import apply, initial
 from model.tokens import Prefix, tokens_of
 from model.trace import Trace

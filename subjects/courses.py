@@ -7,7 +7,8 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction, GroupKind
 from model.policies import POLICIES
 from model.policy import Policy
-from model.release import Release, Reservation, WaitingOrder, number_of, rules_of
+from model.release import Release, number_of, rules_of
+from model.rules.scheduling import Reservation, WaitingOrder
 from properties.catalogue import applicable_events
 from properties.features import Feature
 from properties.invariant import Setting

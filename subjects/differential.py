@@ -18,7 +18,7 @@ import attrs
 from model.actions import Preempt, Reset
 from model.adjustment import takes_nothing
 from model.policy import Policy
-from model.release import Reservation
+from model.rules.scheduling import Reservation
 from model.system import Observation, initial
 from model.trace import Trace
 from subjects.commands import Commands

@@ -30,9 +30,10 @@ from model.configuration import Configuration, Eviction, Group, GroupKind, Sched
 from model.connector import Composite, Connector, Contract, Leaf, leaves_of
 from model.errors import IllegalAction
 from model.policy import Policy
-from model.release import PromptTail, Release, ShardedHits
+from model.release import Release
 from model.request import Status
 from model.reservation import most_blocks
+from model.rules.lookup import PromptTail, ShardedHits
 from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment

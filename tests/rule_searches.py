@@ -8,7 +8,10 @@ import attrs
 from model.configuration import ConfigurationClass, Eviction, WorkerOrder
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, OutgrownAlias, PreemptedChunk, Recovery, Release, SharedTail
+from model.release import NEWEST, Release
+from model.rules.loads import Recovery
+from model.rules.scheduling import PreemptedChunk
+from model.rules.states import OutgrownAlias, SharedTail
 from model.store_rules import Agreement, AtReset, LastToken, LoadPins, Match, NullBlocks, StoreRules
 from properties.features import Feature
 from properties.machine import Campaign

@@ -9,7 +9,9 @@ from model.actions import Action, Arrive, Drain, LeafAnswers, ScriptedAnswer, St
 from model.configuration import Configuration, Group, GroupKind
 from model.connector import Contract, Leaf
 from model.policies import POLICIES
-from model.release import NEWEST, RELEASES, ChunkGuard, PromptTail, Release
+from model.release import NEWEST, RELEASES, Release
+from model.rules.lookup import PromptTail
+from model.rules.states import ChunkGuard
 from model.system import apply, initial
 from model.tokens import Segment
 from properties.judge import violations

@@ -18,7 +18,8 @@ from model.plan import Chunk, StepPlan
 from model.policies import POLICIES
 from model.policy import COMMON
 from model.pool import NULL_BLOCK
-from model.release import DraftGroups, Release
+from model.release import Release
+from model.rules.lookup import DraftGroups
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment, tokens_of
 from properties.judge import violations

@@ -13,7 +13,9 @@ from model.configuration import Configuration, ConfigurationClass, Eviction, Gro
 from model.connector import Contract, Leaf
 from model.errors import ConfigurationError
 from model.policies import POLICIES
-from model.release import NEWEST, RELEASES, ChunkGrid, PerGroupBlocks, ShardedHits
+from model.release import NEWEST, RELEASES
+from model.rules.lookup import PerGroupBlocks, ShardedHits
+from model.rules.states import ChunkGrid
 from model.system import apply, initial
 from model.tokens import Segment
 from model.trace import Trace

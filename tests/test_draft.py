@@ -9,7 +9,9 @@ from model.actions import Action, Arrive, Drain, Evict, Step
 from model.configuration import Configuration, Eviction, Group, GroupKind
 from model.errors import ConfigurationError
 from model.policies import POLICIES
-from model.release import NEWEST, DraftDrop, DraftGroups, DraftLookAhead, Release
+from model.release import NEWEST, Release
+from model.rules.lookup import DraftDrop, DraftGroups
+from model.rules.states import DraftLookAhead
 from model.system import Observation, apply, initial
 from model.tokens import Segment
 from properties.judge import violations

@@ -9,7 +9,9 @@ from model.actions import Action, Arrive, Drain, Step
 from model.configuration import Configuration, Group, GroupKind, StateMode
 from model.errors import UnsupportedConfiguration
 from model.policies import POLICIES
-from model.release import NEWEST, Release, Reservation, StateWrites
+from model.release import NEWEST, Release
+from model.rules.scheduling import Reservation
+from model.rules.states import StateWrites
 from model.system import System, apply, initial
 from model.tokens import Segment
 from properties.judge import violations

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from model.configuration import Eviction, Group, GroupKind
 from model.policies import POLICIES
-from model.release import Release, Reservation
+from model.release import Release
+from model.rules.scheduling import Reservation
 from properties.features import Feature
 from properties.fuzz import PROFILES, fuzz, seek
 from properties.machine import Campaign

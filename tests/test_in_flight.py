@@ -25,7 +25,9 @@ from model.configuration import Configuration, Eviction
 from model.connector import Connector
 from model.errors import IllegalAction
 from model.policies import POLICIES
-from model.release import NEWEST, AbortedChunks, Freeing, Recovery, Release, Retirement, StateRetirement, Visibility
+from model.release import NEWEST, Release
+from model.rules.loads import Recovery
+from model.rules.scheduling import AbortedChunks, Freeing, Retirement, StateRetirement, Visibility
 from model.system import apply, initial
 from model.tokens import Segment
 from model.trace import Trace

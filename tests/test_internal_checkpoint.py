@@ -12,7 +12,9 @@ from model.configuration import Configuration, Group, GroupKind, StateMode
 from model.connector import Contract, Leaf
 from model.errors import UnsupportedConfiguration
 from model.policies import POLICIES
-from model.release import NEWEST, CheckpointStart, PromptTail, Release, UnreservedCheckpoint
+from model.release import NEWEST, Release
+from model.rules.lookup import PromptTail
+from model.rules.states import CheckpointStart, UnreservedCheckpoint
 from model.step import schedule
 from model.store_rules import StoreRules
 from model.system import System, apply, initial

@@ -14,18 +14,11 @@ from model.configuration import Configuration, Group, GroupKind
 from model.plan import Copy
 from model.policies import POLICIES
 from model.pool import Label
-from model.release import (
-    OutgrownAlias,
-    PromptTail,
-    Release,
-    Reservation,
-    RunningMark,
-    SharedTail,
-    TailCopyHold,
-    Truncation,
-    WindowPublication,
-)
+from model.release import Release
 from model.request import Request
+from model.rules.lookup import PromptTail, Truncation, WindowPublication
+from model.rules.scheduling import Reservation
+from model.rules.states import OutgrownAlias, RunningMark, SharedTail, TailCopyHold
 from model.system import System
 from properties.replay import Replay
 from tests.small_runs import CLAIMER, STORE, V028, arrive, found, hybrid, run

@@ -9,7 +9,8 @@ from hitbound.corpus_check import expectation_of
 from hitbound.policy_loading import load_policy
 from model.policies import DEFAULT_POLICY, DISTINCT, POLICIES
 from model.policies.vllm import ERAS
-from model.release import RELEASES, Adoption, rules_of
+from model.release import RELEASES, rules_of
+from model.rules.scheduling import Adoption
 from properties.requirements import release_of
 from solver.decide import Decider, Outcome
 from solver.equivalence import decide_equivalence

@@ -9,7 +9,8 @@ from hitbound.step_text import changes_of, configuration_line, title_of
 from model.actions import Action, Arrive, LeafAnswers, Schedule, ScriptedAnswer, Step
 from model.configuration import Configuration, Group, GroupKind, Scheduling
 from model.connector import Contract, Leaf
-from model.release import NEWEST, Freeing, NextRunning, Release, WaitingOrder
+from model.release import NEWEST, Release
+from model.rules.scheduling import Freeing, NextRunning, WaitingOrder
 from model.store_rules import StoreRules
 from model.system import Observation
 from model.tokens import Segment

@@ -19,7 +19,8 @@ from model.errors import ConfigurationError
 from model.policies import POLICIES
 from model.policies.vllm import Vllm028
 from model.policy import GroupView
-from model.release import NEWEST, DraftGroups, JunctionRule, PromptTail, Release, ReplayBoundaries
+from model.release import NEWEST, Release
+from model.rules.lookup import DraftGroups, JunctionRule, PromptTail, ReplayBoundaries
 from model.system import System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace

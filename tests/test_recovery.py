@@ -19,7 +19,8 @@ from model.actions import (
 )
 from model.configuration import Configuration, Group, GroupKind, LoadFailure
 from model.connector import Contract, Leaf
-from model.release import FailedTransfer, Recovery, Release, RunnerPosition
+from model.release import Release
+from model.rules.loads import FailedTransfer, Recovery, RunnerPosition
 from model.system import System, apply, initial
 from model.tokens import Segment
 from properties.replay import Replay

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from model.release import NEWEST, RELEASES, ChunkGuard, rules_of
+from model.release import NEWEST, RELEASES, rules_of
+from model.rules.states import ChunkGuard
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ import pytest
 from model.actions import Action, Arrive, Drain, EndLoad, LeafAnswers, Preempt, ScriptedAnswer, Step
 from model.configuration import Configuration
 from model.connector import Contract, Leaf
-from model.release import AfterLoad, Release, Resumption, SkippedReading
+from model.release import Release
+from model.rules.loads import AfterLoad
+from model.rules.lookup import SkippedReading
+from model.rules.scheduling import Resumption
 from model.tokens import Segment
 from tests.small_runs import FILLED, V028, hybrid, run
 

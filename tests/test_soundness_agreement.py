@@ -29,7 +29,9 @@ from model.configuration import ConfigurationClass, Eviction, Group, GroupKind, 
 from model.connector import Composite, Contract, Leaf
 from model.policies import POLICIES
 from model.pool import Label, Pool
-from model.release import NEWEST, CheckpointStart, PreemptedChunk, UnreservedCheckpoint
+from model.release import NEWEST
+from model.rules.scheduling import PreemptedChunk
+from model.rules.states import CheckpointStart, UnreservedCheckpoint
 from model.store_rules import Guard, StoreRules
 from model.tokens import Segment
 from model.trace import Trace

@@ -9,7 +9,10 @@ from hitbound.exit_codes import ExitCode, exit_code
 from hitbound.judgement import Judgement
 from hitbound.soundness_text import soundness_text
 from model.policies import POLICIES
-from model.release import NEWEST, Adoption, ChunkGuard, Recovery, Release, Visibility
+from model.release import NEWEST, Release
+from model.rules.loads import Recovery
+from model.rules.scheduling import Adoption, Visibility
+from model.rules.states import ChunkGuard
 from properties.replay import replay
 from properties.verdict import Verdict
 from solver.soundness.proof import CellFinding, Soundness, examine_soundness

@@ -19,7 +19,8 @@ from model.errors import ConfigurationError, HitboundError, UnsupportedConfigura
 from model.plan import Chunk, Table
 from model.policies import POLICIES
 from model.pool import EngineAssertion, new_pool
-from model.release import RELEASES, AcceptedDrafts, DraftPadding, LeftOut, Release
+from model.release import RELEASES, Release
+from model.rules.states import AcceptedDrafts, DraftPadding, LeftOut
 from model.speculation import CopyBack
 from model.system import Observation, System, apply, initial
 from model.tokens import Segment

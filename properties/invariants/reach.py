@@ -15,8 +15,8 @@ from model.lookup import LocalLookup, SpecView, reconcile
 from model.plan import Chunk
 from model.policies.vllm import Vllm028
 from model.pool import Label
-from model.release import DraftDrop
 from model.request import Request
+from model.rules.lookup import DraftDrop
 from model.system import Observation
 from properties import wording
 from properties.invariant import Finding
