@@ -198,7 +198,7 @@ class ConnectorEngine(Engine):  # type: ignore[misc]
 
     def update(self, received: list[str], failed: list[str]) -> dict[str, Any]:
         """The scheduler takes the output of the step, with the loads that have ended by now, and those that failed."""
-        output, samples = self._in_flight.pop(0)
+        output, samples, _ = self._in_flight.pop(0)
         names = list(output.num_scheduled_tokens)
         running = dict(self._scheduler.requests)
         report = driver.call(

@@ -91,7 +91,8 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         return {field.name for field in attrs.fields(kind)}
 
     of_scope = {"name", "prompt_length", "answers", "skip_reading"}
-    # A scope with partial tails, a reservation, internal checkpoints, drafts or several steps in flight is refused.
+    # A scope with partial tails, a reservation, internal checkpoints, drafts, priorities or several steps in flight is
+    # refused.
     never_set = {
         "tails",
         "unmarked",
@@ -105,6 +106,7 @@ def test_every_field_of_the_model_is_either_in_a_code_or_left_out_with_a_reason(
         "checkpoint",
         "drafts",
         "rerun_to",
+        "priority",
     }
     assert fields(Request) - of_scope - never_set == {
         "asked", "computed", "hit_withdrawn", "junction", "loads", "promises", "published", "reported", "started",

@@ -118,7 +118,7 @@ def broken(situation: Situation, adopted: Adopted, contract: Contract) -> Iterat
 
 
 STATED = [
-    *itertools.product(("HIT-RESUME", "HIT-COVER"), Case),
+    *itertools.product(("HIT-RESUME", "HIT-COVER"), (Case.LOCAL, Case.EXTERNAL)),
     *itertools.product(("HIT-MEMBER", "GEO-INTERVAL"), [None]),
 ]
 

@@ -22,6 +22,7 @@ from model.configuration import Configuration, Eviction, Group
 from model.connector import Conduct, Leaf
 from model.peer import PeerRules
 from model.release import RELEASES, Release
+from model.rules.states import LeftOut
 from model.store_rules import StoreRules
 from properties.catalogue import EVENTS
 from properties.fuzz import WIDE
@@ -33,6 +34,7 @@ from solver.scopes import SCOPES
 from subjects.courses import rules_on_a_subject
 from tests.faulty_policies import FAULTS
 from tests.rule_searches import SEARCHES
+from tests.test_speculation import with_one_left_out
 
 MODEL = Path(__file__).parents[1] / "model"
 CORPUS = Path(__file__).parent / "corpus"
@@ -102,6 +104,7 @@ def used() -> Iterator[object]:
     yield from map(rules_on_a_subject, RELEASES)
     yield from (fault.configuration for fault in FAULTS)
     yield from ((search.release, search.connector) for search in SEARCHES.values())
+    yield with_one_left_out(LeftOut.FORGOTTEN).trace
     for case in cases():
         yield from (case.before.trace, case.after.trace)
     folders = (CORPUS, CORPUS / "counterexamples")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import z3
 
 from model.pool import Label
-from solver.soundness.instance import CONFIGURATION, INSTANCE, LONGEST, WIDTH
+from model.tokens import Prefix
+from solver.soundness.instance import CONFIGURATION, INSTANCE, LONGEST, TEXTS, WIDTH
 from solver.soundness.state import IDLE, LOADED, LOADING
 from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST
 from solver.soundness.vocabulary import Entry, Formula, Term
@@ -34,6 +35,7 @@ def realistic() -> tuple[Formula, ...]:
     return (
         _one_content(),
         z3.And(*whole),
+        z3.And(*_cached_for_somebody()),
         z3.Not(z3.Or(*withdrawn)),
         z3.And(*_without_drafts()),
         z3.And(*_done_in_this_step()),
@@ -43,6 +45,21 @@ def realistic() -> tuple[Formula, ...]:
         z3.And(*_little_is_done()),
         _hits_are_whole(),
     )
+
+
+def _cached_for_somebody() -> Iterator[Formula]:
+    """What is cached begins a text that a request has, or the first one, of a request that has ended."""
+    state, (_, first, *others) = INSTANCE.state, TEXTS
+    requests = INSTANCE.terms.of(REQUEST)[2:]
+    for key in INSTANCE.terms.of(KEY):
+        prefix = INSTANCE.elements[key].prefix
+        there = [state.status(r) != IDLE for r, text in zip(requests, others, strict=True) if _begins(prefix, text)]
+        if not _begins(prefix, first):
+            yield from (z3.Implies(state.full_hash(b) == key, z3.Or(*there)) for b in INSTANCE.terms.of(BLOCK)[1:])
+
+
+def _begins(prefix: Prefix, text: Prefix) -> bool:
+    return text[: len(prefix)] == prefix
 
 
 def _done_in_this_step() -> Iterator[Formula]:
