@@ -7,9 +7,12 @@ from model.configuration import Configuration, Eviction, Group, GroupKind, Worke
 from model.connector import Connector, Contract, Leaf
 from model.policies import POLICIES
 from model.policy import Policy
+from model.system import Observation, System, apply, initial
 from model.tokens import Segment
 from model.trace import Trace
+from properties.judge import violations
 from properties.replay import Replay, replay
+from properties.twin import disagreement, execute, new_twin
 from properties.verdict import Case
 
 ATTENTION, MAMBA = Group(GroupKind.FULL_ATTENTION, 2), Group(GroupKind.MAMBA, 2)
@@ -61,3 +64,17 @@ def run(policy: Policy, configuration: Configuration, *actions: Action) -> Repla
 def found(replayed: Replay, property: str) -> list[tuple[Case | None, str]]:
     """Cases and messages of the violations of one property."""
     return [(violation.case, violation.message) for violation in replayed.violations if violation.property == property]
+
+
+def after(configuration: Configuration, *actions: Action) -> tuple[System, Observation]:
+    """The engine after `actions`, and the last observation. Twin and shadow memory agree, and nothing is violated."""
+    system, twin = initial(configuration), new_twin(configuration)
+    for action in actions:
+        system, observations = apply(system, POLICIES["vllm-0.33"], action)
+        for observation in observations:
+            assert not violations(observation)
+            if observation.plan is not None and observation.execution is not None:
+                twin, outputs = execute(configuration, twin, observation.plan)
+                flagged = {read.request for read in observation.execution.bad_reads}
+                assert not disagreement(configuration, observation.plan, outputs, flagged)
+    return system, observations[-1]

@@ -18,11 +18,10 @@ from model.actions import Action, Arrive, Drain, Execute, Preempt, RejectedDraft
 from model.configuration import Configuration, Group, GroupKind
 from model.errors import IllegalAction
 from model.policies import POLICIES
-from model.system import Observation, System, apply, initial
+from model.system import apply, initial
 from model.tokens import Segment
 from properties.judge import events, violations
-from properties.twin import disagreement, execute, new_twin
-from tests.small_runs import V028, run
+from tests.small_runs import V028, after, run
 
 FULL, MAMBA = Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4)
 ARRIVAL = Arrive("A", (Segment("x", 3),), (Segment("y", 12),))
@@ -34,20 +33,6 @@ def configured(drafts: int = 2, steps: int = 2, pool: int = 40) -> Configuration
 
 def wrong(drafts: int) -> Execute:
     return Execute(rejected=(RejectedDrafts("A", drafts),))
-
-
-def after(configuration: Configuration, *actions: Action) -> tuple[System, Observation]:
-    """The engine after `actions`, and the last observation. Twin and shadow memory agree, and nothing is violated."""
-    system, twin = initial(configuration), new_twin(configuration)
-    for action in actions:
-        system, observations = apply(system, POLICIES["vllm-0.33"], action)
-        for observation in observations:
-            assert not violations(observation)
-            if observation.plan is not None and observation.execution is not None:
-                twin, outputs = execute(configuration, twin, observation.plan)
-                flagged = {read.request for read in observation.execution.bad_reads}
-                assert not disagreement(configuration, observation.plan, outputs, flagged)
-    return system, observations[-1]
 
 
 def test_drafts_are_taken_for_right_until_they_are_verified() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from model import allocation, worker
 from model import speculation as drafting
-from model.actions import Action, Arrive, Drain, LeafAnswers, RejectedDrafts, ScriptedAnswer, Step
+from model.actions import Arrive, Drain, LeafAnswers, RejectedDrafts, ScriptedAnswer, Step
 from model.configuration import Configuration, Group, GroupKind, StateMode
 from model.connector import Connector, Contract, Leaf
 from model.errors import ConfigurationError, HitboundError, UnsupportedConfiguration
@@ -22,13 +22,11 @@ from model.pool import EngineAssertion, new_pool
 from model.release import RELEASES, Release
 from model.rules.states import AcceptedDrafts, DraftPadding, LeftOut
 from model.speculation import CopyBack
-from model.system import Observation, System, apply, initial
+from model.system import System
 from model.tokens import Segment
-from properties.judge import violations
 from properties.replay import Replay
-from properties.twin import disagreement, execute, new_twin
 from solver.scope import Scope, ScopeError
-from tests.small_runs import V028, run
+from tests.small_runs import V028, after, run
 
 FULL, MAMBA = Group(GroupKind.FULL_ATTENTION, 4), Group(GroupKind.MAMBA, 4)
 NEWEST_RULES = Release()
@@ -45,20 +43,6 @@ def configured(
 def arrive(tokens: int, output: int = 9, name: str = "A", **answers: int) -> Arrive:
     said = tuple(LeafAnswers(leaf, (ScriptedAnswer(answer),)) for leaf, answer in answers.items())
     return Arrive(name, (Segment("x", tokens),), (Segment("y", output),), said)
-
-
-def after(configuration: Configuration, *actions: Action) -> tuple[System, Observation]:
-    """The engine after `actions`, and the last observation. Twin and shadow memory agree, and nothing is violated."""
-    system, twin = initial(configuration), new_twin(configuration)
-    for action in actions:
-        system, observations = apply(system, POLICIES["vllm-0.33"], action)
-        for observation in observations:
-            assert not violations(observation)
-            if observation.plan is not None and observation.execution is not None:
-                twin, outputs = execute(configuration, twin, observation.plan)
-                flagged = {read.request for read in observation.execution.bad_reads}
-                assert not disagreement(configuration, observation.plan, outputs, flagged)
-    return system, observations[-1]
 
 
 def table(system: System, request: str = "A", group: int = 1) -> Table:

@@ -100,7 +100,8 @@ def _told(invariant: Invariant, back: Backwards) -> Iterator[str]:
     if back.chain.first.is_initial:
         yield "the first state is that in which the engine starts: the encoding has this run"
     elif back.unreachable:
-        yield "no predecessor: no action leads into such a state, so no run gets there; an invariant is missing"
+        yield "no predecessor: no action leads into such a state of this instance, so no run of it gets there;"
+        yield "  an invariant is missing"
     else:
         yield f"not traced to the state in which the engine starts ({back.looked_at} states looked at)"
 
