@@ -114,7 +114,8 @@ def check(
         accept_bounded=accept_bounded,
     )
     code = _publish(report, form, traces)
-    _refuse_stale(known, findings, report)
+    if code == exit_codes.ExitCode.REACHED:
+        _refuse_stale(known, findings, report)
     return code
 
 
@@ -348,7 +349,8 @@ def conform(
         subject=f"vllm=={found.release}",
     )
     code = _publish(report, form, traces=traces)
-    _refuse_stale(known, findings, report)
+    if code == exit_codes.ExitCode.REACHED:
+        _refuse_stale(known, findings, report)
     return code
 
 
@@ -403,6 +405,7 @@ def _report(
 
 
 def _refuse_stale(known: Path | None, findings: Sequence[KnownFinding], report: Report) -> None:
+    """Where something falls short, that a known finding looks otherwise now only follows from it."""
     left = stale(findings, report.judgements)
     if left:
         gone = "; ".join(f"{finding.policy} {finding.told}" for finding in left)

@@ -164,3 +164,5 @@ def test_known_findings_are_accepted_and_stale_ones_are_not(hitbound: Hitbound, 
     ran = hitbound("check", *asked, "--known", "known.json")
     assert ran.code == 2
     assert "no longer occur" in ran.err
+    known.write_text(json.dumps({"schema": "hitbound-known/1", "findings": [gone]}), encoding="utf-8")
+    assert hitbound("check", *asked, "--known", "known.json").code == 1
