@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from hitbound.picture import CACHED, HIT, LOADED, MOST_NARROW, Column, draw_lane, lane_name
 from model.configuration import Group
-from model.geometry import columns_for
+from model.geometry import column_ending_at, columns_for
 from model.memory import UNWRITTEN
 from model.pool import NULL_BLOCK
 from model.request import Request, Status
 from model.system import System
-from model.tokens import Prefix
+from model.tokens import Prefix, begins
 
 HELD = "||"
 
@@ -67,16 +67,16 @@ def _cached_beside(system: System) -> list[Prefix]:
     """The longest prefixes that something is cached for which no request holds."""
     pool = system.scheduler.pool
     found = {label.prefix for label, blocks in pool.cached.items() if any(not pool.refs[block] for block in blocks)}
-    return sorted(one for one in found if not any(one == other[: len(one)] and one != other for other in found))
+    return sorted(one for one in found if not any(begins(one, other) and one != other for other in found))
 
 
 def _beside(system: System, prefix: Prefix, index: int) -> Iterator[Column]:
     pool, group = system.scheduler.pool, system.configuration.groups[index]
     for label, blocks in sorted(pool.cached.items(), key=lambda item: len(item[0].prefix)):
-        if label.group == index and label.prefix == prefix[: len(label.prefix)]:
+        if label.group == index and begins(label.prefix, prefix):
             for block in blocks:
                 if not pool.refs[block]:
-                    column = (len(label.prefix) - 1) // group.block
+                    column = column_ending_at(len(label.prefix), group.block)
                     yield _column(group, column, block, CACHED, len(label.prefix))
 
 

@@ -26,7 +26,7 @@ from model.connector import Leaf, leaves_of
 from model.plan import Chunk, Load
 from model.pool import Label
 from model.system import Observation
-from model.tokens import Prefix, Segment
+from model.tokens import Prefix, Segment, begins
 from properties import wording
 
 
@@ -256,6 +256,6 @@ def _boundaries(prefixes: Iterable[Prefix], texts: Mapping[str, Prefix]) -> str:
     """Boundaries by the first request whose tokens they are: "16 32 of A, 48 of B"."""
     owned: dict[str, list[int]] = {}
     for prefix in prefixes:
-        owner = next(name for name, text in texts.items() if text[: len(prefix)] == prefix)
+        owner = next(name for name, text in texts.items() if begins(prefix, text))
         owned.setdefault(owner, []).append(len(prefix))
     return ", ".join(f"{' '.join(map(str, sorted(owned[name])))} of {name}" for name in texts if name in owned)

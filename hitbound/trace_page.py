@@ -14,6 +14,7 @@ from model.policy import Policy
 from model.pool import NULL_BLOCK
 from model.request import Request
 from model.system import Observation, System
+from model.tokens import begins
 from model.trace import Trace
 from properties import wording
 from properties.replay import Replay, replay
@@ -168,7 +169,7 @@ def _block(system: System, block: int, wrong: frozenset[int]) -> BlockView:
     label = pool.labels[block]
     cached_for = ""
     if label is not None:
-        owner = next(name for name, text in system.texts.items() if text[: len(label.prefix)] == label.prefix)
+        owner = next(name for name, text in system.texts.items() if begins(label.prefix, text))
         cached_for = f"{len(label.prefix)} of {owner}"
     holds = wording.content(system.worker.memory.read(block), label.prefix if label else ())
     return BlockView(block, pool.refs[block], cached_for, holds, block in wrong)

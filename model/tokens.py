@@ -25,6 +25,11 @@ class Segment:
             raise ConfigurationError(f"segment {self.text!r} of {self.length} tokens; name a text and use 0 or more")
 
 
+def begins(prefix: Prefix, text: Prefix) -> bool:
+    """Whether `text` begins with `prefix`."""
+    return text[: len(prefix)] == prefix
+
+
 def tokens_of(segments: tuple[Segment, ...]) -> Prefix:
     """The tokens that the segments spell, one after another. Two prompts share exactly what is spelled alike."""
     return tuple(f"{segment.text}{position}" for segment in segments for position in range(segment.length))

@@ -38,7 +38,7 @@ from model.release import NEWEST, Release
 from model.request import Status
 from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
-from model.tokens import Segment
+from model.tokens import Segment, begins
 from model.trace import Trace
 from properties.features import Feature
 from properties.invariant import Violation
@@ -369,7 +369,7 @@ class EngineMachine(hypothesis.stateful.RuleBasedStateMachine):
 
     def _spelling(self, prefix: tuple[str, ...]) -> str | None:
         assert self.system is not None
-        return next((name for name, text in self.system.texts.items() if text[: len(prefix)] == prefix), None)
+        return next((name for name, text in self.system.texts.items() if begins(prefix, text)), None)
 
     @precondition(lambda self: self._alive and self._with_status(Status.LOADING, Status.ABORTED_LOADING))
     @rule(data=st.data(), succeeded=st.sampled_from([True, False]))

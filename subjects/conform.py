@@ -191,10 +191,14 @@ def run_on(trace: Trace, policy: Policy, process: SubjectProcess, *, whole: bool
     return Replay(policy.name, trace, tuple(observations), tuple(found), first_admissions(observations))
 
 
+def raised_in(violation: Violation) -> str:
+    """What the scheduler raised, without its numbers; empty where it raised nothing."""
+    return without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
+
+
 def signature_of(violation: Violation, trace: Trace) -> Signature:
     """Which finding the violation is."""
-    raised = without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
-    return Signature(violation.property, violation.case, raised, trace.configuration.configuration_class)
+    return Signature(violation.property, violation.case, raised_in(violation), trace.configuration.configuration_class)
 
 
 def _note(violation: Violation, trace: Trace, outcome: Outcome) -> None:

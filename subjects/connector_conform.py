@@ -24,8 +24,7 @@ from properties.invariant import Violation
 from properties.minimise import minimise, size
 from properties.replay import Replay, first_admissions
 from properties.verdict import Result, Verdict
-from properties.wording import without_numbers
-from subjects.conform import NO_ENGINE_ERROR
+from subjects.conform import NO_ENGINE_ERROR, raised_in
 from subjects.connector_engine import CONTENT, PATIENCE, Clause, ConnectorEngine, Run
 from subjects.connector_traces import courses, random_trace
 from subjects.courses import Profile, policy_of, rules_on_a_subject
@@ -315,7 +314,7 @@ def _again(trace: Trace, signature: Signature, bench: Bench) -> Finding | None:
         violations: tuple[Violation, ...] = (Violation(signature.property, None, message or ""),)
     else:
         violations = tuple(run.violations)
-        same = (one for one in violations if (one.property, _raised(one)) == (signature.property, signature.raised))
+        same = (one for one in violations if (one.property, raised_in(one)) == (signature.property, signature.raised))
         message = next((violation.message for violation in same), None)
     if message is None:
         return None
@@ -428,13 +427,9 @@ def _base(scope: str) -> Result:
 def _note(violation: Violation, trace: Trace, outcome: Outcome) -> None:
     leaf = trace.configuration.connector
     late = isinstance(leaf, Leaf) and leaf.store is not None and leaf.store.asynchronous
-    examples = outcome.found.setdefault(Signature(violation.property, _raised(violation), late), [])
+    examples = outcome.found.setdefault(Signature(violation.property, raised_in(violation), late), [])
     if len(examples) < EXAMPLES:
         examples.append(trace)
-
-
-def _raised(violation: Violation) -> str:
-    return without_numbers(violation.message) if violation.property == NO_ENGINE_ERROR else ""
 
 
 def _error(failure: Failure, action: int | None) -> Violation:

@@ -36,7 +36,7 @@ from model.reservation import most_blocks
 from model.rules.lookup import PromptTail, ShardedHits
 from model.speculation import drafts_of
 from model.system import Observation, System, apply, initial
-from model.tokens import Segment
+from model.tokens import Segment, begins
 from model.trace import Trace
 from properties.features import Feature
 from properties.strategies import cut, longest_text
@@ -214,7 +214,7 @@ def _action(rng: random.Random, system: System, texts: dict[str, tuple[Segment, 
             labels = states
         if labels:
             label = rng.choice(labels)
-            spelled = [name for name, text in system.texts.items() if text[: len(label.prefix)] == label.prefix]
+            spelled = [name for name, text in system.texts.items() if begins(label.prefix, text)]
             return Evict(label.group, rng.choice(spelled), len(label.prefix))
     if roll < 0.4:
         return Drain()

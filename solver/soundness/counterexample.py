@@ -13,11 +13,9 @@ import z3
 
 from solver.soundness.cells import BEFORE, Cell, Row, unknowns
 from solver.soundness.deciding import RowSolver
-from solver.soundness.state import FIELDS, IDLE, LOADED, LOADING, RUNNING, State
+from solver.soundness.state import FIELDS, STATUS_WORDS, State
 from solver.soundness.terms import BLOCK, BOUNDARY, ENTRY, KEY, REQUEST, Kind
 from solver.soundness.vocabulary import Entry
-
-STATUS_WORDS = {IDLE: "idle", RUNNING: "running", LOADING: "loading", LOADED: "loaded"}
 
 NOTHING = {"0", "False", "nothing", "nobody", "the null block", "idle"}
 """Values as in an empty cache, which need not be told."""

@@ -18,7 +18,7 @@ from model.release import Release
 from model.request import Request, Status
 from model.scheduler import Scheduler
 from model.system import System
-from model.tokens import Prefix, tokens_of
+from model.tokens import Prefix, begins, tokens_of
 from model.worker import Mirror, Worker
 from solver.scope import Disturbance, Scope
 from solver.soundness.concrete import DERIVED, SLOT_ELEMENTS, ConcreteState
@@ -134,7 +134,7 @@ def as_system(state: ConcreteState, scope: Scope, first_taken: Table = ()) -> Sy
     for label in pool.cached:
         if len(label.prefix) % WIDTH:
             raise NotExpressible("a block is cached in full that is not full")
-        if not any(text[: len(label.prefix)] == label.prefix for text in arrived.values()):
+        if not any(begins(label.prefix, text) for text in arrived.values()):
             raise NotExpressible("something is cached of a request that has not arrived")
     memory = Memory((UNWRITTEN, *(_content(state, block) for block in _blocks()), *(UNWRITTEN,) * MORE_BLOCKS))
     mirrors = {name: _mirror(scope.configuration, requests[name]) for name in running}

@@ -13,6 +13,7 @@ from model.policy import Policy
 from model.pool import Label
 from model.release import Release
 from model.system import Observation, System
+from model.tokens import begins
 from properties.policy_guard import guarded
 from solver.codec import NotEncodable
 from solver.soundness.backwards import Backwards, search_backwards
@@ -21,11 +22,9 @@ from solver.soundness.engine_state import NotExpressible, as_system, scopes
 from solver.soundness.forwards import seek_from
 from solver.soundness.instance import BLOCKS, CONFIGURATION, LONGEST, WIDTH
 from solver.soundness.invariants import Invariant
-from solver.soundness.state import FIELDS, IDLE, LOADED, LOADING, RUNNING
+from solver.soundness.state import FIELDS, STATUS_WORDS
 from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST
 from solver.soundness.transition import Action
-
-STATUS_WORDS = {IDLE: "idle", RUNNING: "running", LOADING: "loading", LOADED: "loaded"}
 
 INSTANCE_WORDS = (
     f"{BLOCKS - 1} blocks of {WIDTH} tokens, an attention and a Mamba group, {LONGEST} tokens of two requests"
@@ -130,7 +129,7 @@ def _longest(labels: frozenset[Label]) -> str:
     kept = (
         (group, prefix)
         for group, prefix in sorted(longest)
-        if not any(group == g and prefix == p[: len(prefix)] and prefix != p for g, p in longest)
+        if not any(group == g and begins(prefix, p) and prefix != p for g, p in longest)
     )
     return " and ".join(_key(Label(*each)) for each in kept)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import z3
 
 from model.pool import Label
-from model.tokens import Prefix
+from model.tokens import begins
 from solver.soundness.instance import CONFIGURATION, INSTANCE, LONGEST, TEXTS, WIDTH
 from solver.soundness.state import IDLE, LOADED, LOADING
 from solver.soundness.terms import BLOCK, ENTRY, KEY, REQUEST
@@ -53,13 +53,9 @@ def _cached_for_somebody() -> Iterator[Formula]:
     requests = INSTANCE.terms.of(REQUEST)[2:]
     for key in INSTANCE.terms.of(KEY):
         prefix = INSTANCE.elements[key].prefix
-        there = [state.status(r) != IDLE for r, text in zip(requests, others, strict=True) if _begins(prefix, text)]
-        if not _begins(prefix, first):
+        there = [state.status(r) != IDLE for r, text in zip(requests, others, strict=True) if begins(prefix, text)]
+        if not begins(prefix, first):
             yield from (z3.Implies(state.full_hash(b) == key, z3.Or(*there)) for b in INSTANCE.terms.of(BLOCK)[1:])
-
-
-def _begins(prefix: Prefix, text: Prefix) -> bool:
-    return text[: len(prefix)] == prefix
 
 
 def _done_in_this_step() -> Iterator[Formula]:

@@ -19,6 +19,8 @@ from solver.soundness.vocabulary import BLOCK_SORT, GROUP_SORT, KEY_SORT, REQUES
 IDLE, RUNNING, LOADING, LOADED = range(4)
 """Status of a request: waiting, being admitted or ended; running; its asynchronous load is awaited; has ended."""
 
+STATUS_WORDS = {IDLE: "idle", RUNNING: "running", LOADING: "loading", LOADED: "loaded"}
+
 OfBlock = Callable[[Term], Any]
 OfEntry = Callable[[Entry], Any]
 OfRequest = Callable[[Term], Any]
