@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hitbound.state_picture import STATE_LEGEND, state_picture
 from hitbound.step_text import numbered
 from hitbound.wrapping import wrapped
 from properties.verdict import AGREEMENT, Verdict
 from solver.soundness.cells import INITIALLY
-from solver.soundness.origin import Origin
 from solver.soundness.proof import CellFinding, Soundness
+
+if TYPE_CHECKING:
+    from solver.soundness.origin import Origin
 
 LETTERS = {
     Verdict.PROVED: "P",
